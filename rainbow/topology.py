@@ -1,0 +1,211 @@
+"""Names of exchanges and queues, and what is declared: the only place that knows them.
+
+Declared by one side (`rainbow broker setup`, or the scheduler on start when allowed), never by agents or
+submitters. Types and arguments work on RabbitMQ 3.10 and 4.x:
+
+- topic exchanges bound with ``#`` where any routing key must reach the queue (also on transports where a
+  fanout exchange is not durable);
+- quorum queues by default; dead-lettering is at-least-once, which RabbitMQ grants only together with
+  ``x-overflow: reject-publish`` (rabbitmq.com/docs/quorum-queues#dead-lettering);
+- `x-delivery-limit` is only a last fence against a message that kills its consumer: rejects are counted
+  by us, since newer brokers do not count ``basic.nack``.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from rainbow.errors import InvalidInput
+
+SUBMIT = "rainbow.submit"
+JOBS = "rainbow.jobs"
+REJECTED = "rainbow.rejected"
+EVENTS = "rainbow.events"
+CONTROL = "rainbow.control"
+AGENTS = "rainbow.agents"
+HOLD = "rainbow.hold"
+DEAD = "rainbow.dead"
+
+SCHEDULER_QUEUE = "rainbow.scheduler"
+REJECTED_QUEUE = "rainbow.rejected"
+RECORDER_QUEUE = "rainbow.recorder"
+CONTROL_QUEUE = "rainbow.control"
+DEAD_QUEUE = "rainbow.dead"
+
+#: Seconds a held submission waits before it is looked at again: one queue per delay, so that no message
+#: waits behind one with a longer time to live.
+HOLD_DELAYS = (1, 5, 15, 60, 300)
+
+_CLUSTER = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,62}")
+
+
+def check_cluster_name(name: str) -> str:
+    """`name` itself when it can name a cluster (it becomes a queue name and a routing key), else InvalidInput."""
+    if not _CLUSTER.fullmatch(name):
+        raise InvalidInput(
+            f"{name[:80]!r} cannot name a cluster: use 1 to 63 letters, digits, '_' or '-', starting with a letter or digit"
+        )
+    return name
+
+
+def jobs_queue(cluster: str) -> str:
+    return f"{JOBS}.{check_cluster_name(cluster)}"
+
+
+def agent_queue(cluster: str) -> str:
+    return f"rainbow.agent.{check_cluster_name(cluster)}"
+
+
+def hold_queue(delay: int) -> str:
+    return f"{HOLD}.{delay}"
+
+
+def hold_delay(wanted: float) -> int:
+    """The longest delay that has a queue and is not over `wanted` seconds (the shortest one at least)."""
+    return max((d for d in HOLD_DELAYS if d <= wanted), default=HOLD_DELAYS[0])
+
+
+QueueKind = Literal["quorum", "classic"]
+
+
+@dataclass(frozen=True, slots=True)
+class Exchange:
+    name: str
+    type: Literal["direct", "topic"]
+
+
+@dataclass(frozen=True, slots=True)
+class Queue:
+    """A durable queue. `message_ttl` is in seconds; `dead_letter` is the exchange for rejected and expired messages."""
+
+    name: str
+    bindings: tuple[tuple[str, str], ...] = ()
+    message_ttl: float | None = None
+    dead_letter: str | None = None
+    max_length: int | None = None
+    delivery_limit: int | None = None
+    kind: QueueKind = "quorum"
+
+    def arguments(self) -> dict[str, Any]:
+        """The AMQP arguments of ``queue.declare``."""
+        args: dict[str, Any] = {"x-queue-type": self.kind}
+        if self.message_ttl is not None:
+            args["x-message-ttl"] = int(self.message_ttl * 1000)
+        if self.max_length is not None:
+            args["x-max-length"] = self.max_length
+        if self.max_length is not None or self.dead_letter is not None:
+            args["x-overflow"] = "reject-publish"
+        if self.dead_letter is not None:
+            args["x-dead-letter-exchange"] = self.dead_letter
+            if self.kind == "quorum":
+                args["x-dead-letter-strategy"] = "at-least-once"
+        if self.delivery_limit is not None and self.kind == "quorum":
+            args["x-delivery-limit"] = self.delivery_limit
+        return args
+
+
+@dataclass(frozen=True, slots=True)
+class Topology:
+    exchanges: tuple[Exchange, ...] = ()
+    queues: tuple[Queue, ...] = ()
+
+    def __add__(self, other: Topology) -> Topology:
+        return Topology(self.exchanges + other.exchanges, self.queues + other.queues)
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Bounds of the queues, from the settings. Lengths in messages, times in seconds."""
+
+    kind: QueueKind = "quorum"
+    dispatch_timeout: float = 900.0
+    max_submissions: int = 1_000_000
+    max_cluster_jobs: int = 100_000
+    max_other: int = 2_000_000
+    delivery_limit: int = 20
+
+
+def core(limits: Limits | None = None) -> Topology:
+    """Everything that exists once per virtual host."""
+    lim = limits or Limits()
+
+    def queue(name: str, exchange: str, length: int, *, dead_letter: str | None = DEAD) -> Queue:
+        return Queue(
+            name,
+            bindings=((exchange, "#"),),
+            dead_letter=dead_letter,
+            max_length=length,
+            delivery_limit=lim.delivery_limit,
+            kind=lim.kind,
+        )
+
+    holds = tuple(
+        Queue(
+            hold_queue(d),
+            bindings=((HOLD, str(d)),),
+            message_ttl=d,
+            dead_letter=SUBMIT,
+            max_length=lim.max_submissions,
+            kind=lim.kind,
+        )
+        for d in HOLD_DELAYS
+    )
+    return Topology(
+        exchanges=(
+            Exchange(SUBMIT, "topic"),
+            Exchange(JOBS, "direct"),
+            Exchange(REJECTED, "topic"),
+            Exchange(EVENTS, "topic"),
+            Exchange(CONTROL, "topic"),
+            Exchange(AGENTS, "direct"),
+            Exchange(HOLD, "direct"),
+            Exchange(DEAD, "topic"),
+        ),
+        queues=(
+            queue(SCHEDULER_QUEUE, SUBMIT, lim.max_submissions),
+            queue(REJECTED_QUEUE, REJECTED, lim.max_other),
+            queue(RECORDER_QUEUE, EVENTS, lim.max_other),
+            queue(CONTROL_QUEUE, CONTROL, lim.max_other),
+            queue(DEAD_QUEUE, DEAD, lim.max_other, dead_letter=None),
+            *holds,
+        ),
+    )
+
+
+def cluster(name: str, limits: Limits | None = None) -> Topology:
+    """The two queues of one cluster: its jobs, and the commands to its agent."""
+    lim = limits or Limits()
+    check_cluster_name(name)
+    return Topology(
+        queues=(
+            Queue(
+                jobs_queue(name),
+                bindings=((JOBS, name),),
+                message_ttl=lim.dispatch_timeout,
+                dead_letter=REJECTED,
+                max_length=lim.max_cluster_jobs,
+                delivery_limit=lim.delivery_limit,
+                kind=lim.kind,
+            ),
+            Queue(
+                agent_queue(name),
+                bindings=((AGENTS, name),),
+                dead_letter=DEAD,
+                max_length=lim.max_cluster_jobs,
+                delivery_limit=lim.delivery_limit,
+                kind=lim.kind,
+            ),
+        )
+    )
+
+
+def cluster_queues(name: str) -> Iterable[str]:
+    return (jobs_queue(name), agent_queue(name))
+
+
+def event_key(cluster: str | None, state: str) -> str:
+    """Routing key of a job event: ``job.<cluster or ->.<state>``."""
+    return f"job.{cluster or '-'}.{state}"
