@@ -34,9 +34,7 @@ def load(group: str, name: str) -> Any:
         entry = _group(group)[name]
     except KeyError:
         kind = group.removeprefix("rainbow.")
-        raise UnknownPlugin(
-            f"no {kind} plugin named {name!r}: choose one of {', '.join(names(group))}"
-        ) from None
+        raise UnknownPlugin(f"no {kind} plugin named {name!r}: choose one of {', '.join(names(group))}") from None
     try:
         return entry.load()
     except ImportError as exc:

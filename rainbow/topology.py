@@ -46,7 +46,8 @@ def check_cluster_name(name: str) -> str:
     """`name` itself when it can name a cluster (it becomes a queue name and a routing key), else InvalidInput."""
     if not _CLUSTER.fullmatch(name):
         raise InvalidInput(
-            f"{name[:80]!r} cannot name a cluster: use 1 to 63 letters, digits, '_' or '-', starting with a letter or digit"
+            f"{name[:80]!r} cannot name a cluster: use 1 to 63 letters, digits, '_' or '-', "
+            "starting with a letter or digit"
         )
     return name
 
