@@ -141,7 +141,7 @@ class Receipt:
 
 
 class Consumer(Protocol):
-    """A subscription to one queue. It survives reconnects, `basic.cancel` and its queue being deleted and declared again.
+    """A subscription to one queue. It survives reconnects, `basic.cancel`, and its queue deleted and declared again.
 
     What was taken and not settled goes back to the queue when the channel is lost; settling it afterwards is a no-op.
     """

@@ -1,0 +1,1 @@
+"""Frozen models of what travels on the wire and what is kept of it."""

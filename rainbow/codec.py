@@ -1,0 +1,132 @@
+"""Bytes at the edge: JSON and msgpack with bounded size and depth, and nothing ambiguous let through.
+
+Every failure is InvalidInput (TooLarge for size) with one plain line.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any, NoReturn
+
+import msgpack
+
+from rainbow.errors import InvalidInput, TooLarge
+
+JSON = "application/json"
+MSGPACK = "application/x-msgpack"
+
+MAX_BYTES = 1 << 20
+MAX_DEPTH = 64
+
+
+def _no_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    out = dict(pairs)
+    if len(out) != len(pairs):
+        seen: set[str] = set()
+        twice = next(k for k, _ in pairs if k in seen or seen.add(k))  # type: ignore[func-returns-value]
+        raise InvalidInput(f"key {twice[:80]!r} is given twice: give it once")
+    return out
+
+
+def _no_constant(text: str) -> NoReturn:
+    raise InvalidInput(f"{text} is not JSON: use a finite number")
+
+
+_decoder = json.JSONDecoder(object_pairs_hook=_no_duplicates, parse_constant=_no_constant)
+_encoder = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+
+
+def check_size(body: bytes, max_bytes: int = MAX_BYTES) -> None:
+    if len(body) > max_bytes:
+        raise TooLarge(f"message of {len(body)} bytes is over the limit of {max_bytes} bytes")
+
+
+def decode(
+    body: bytes, content_type: str | None = None, *, max_bytes: int = MAX_BYTES, max_depth: int = MAX_DEPTH
+) -> dict[str, Any]:
+    """The mapping in `body`. msgpack when `content_type` says so, else JSON (UTF-8).
+
+    Refused: over `max_bytes`; nested deeper than `max_depth`; duplicate keys, NaN and Infinity, invalid UTF-8,
+    numbers of absurd length; msgpack extension types and non-text keys; anything that is not a mapping.
+    """
+    check_size(body, max_bytes)
+    kind = (content_type or JSON).partition(";")[0].strip().lower()
+    if kind in (MSGPACK, "application/msgpack"):
+        value = _from_msgpack(body)
+        check_depth(value, max_depth)
+    elif kind in (JSON, "", "text/plain", "text/json", "application/octet-stream"):
+        value = _from_json(body)
+        # An opening bracket a level: fewer of them than levels allowed means there is nothing to look for.
+        if body.count(b"{") + body.count(b"[") > max_depth:
+            check_depth(value, max_depth)
+    else:
+        raise InvalidInput(f"content type {kind[:80]!r} is not read: use {JSON} or {MSGPACK}")
+    if not isinstance(value, dict):
+        raise InvalidInput(f"the message is a {_kind(value)}: it must be one mapping (a JSON object)")
+    return value
+
+
+def _from_json(body: bytes) -> Any:
+    try:
+        return _decoder.decode(body.decode("utf-8"))
+    except UnicodeDecodeError as exc:
+        raise InvalidInput(f"the message is not UTF-8 (byte {exc.start})") from None
+    except RecursionError:
+        raise InvalidInput("the message is nested too deep") from None
+    except json.JSONDecodeError as exc:
+        raise InvalidInput(f"the message is not JSON: {exc.msg} (line {exc.lineno}, column {exc.colno})") from None
+    except ValueError as exc:  # an integer of thousands of digits
+        raise InvalidInput(f"the message is not JSON we read: {exc}") from None
+
+
+def _no_extension(code: int, data: bytes) -> NoReturn:
+    raise InvalidInput(f"msgpack extension type {code} is not read")
+
+
+def _no_duplicates_msgpack(pairs: list[tuple[Any, Any]]) -> dict[str, Any]:
+    for key, _ in pairs:
+        if not isinstance(key, str):
+            raise InvalidInput(f"msgpack map key {str(key)[:80]!r} is not text")
+    return _no_duplicates(pairs)
+
+
+def _from_msgpack(body: bytes) -> Any:
+    try:
+        return msgpack.unpackb(body, raw=False, object_pairs_hook=_no_duplicates_msgpack, ext_hook=_no_extension)
+    except InvalidInput:
+        raise
+    except (ValueError, TypeError, RecursionError, msgpack.exceptions.UnpackException) as exc:
+        raise InvalidInput(f"the message is not msgpack: {exc or type(exc).__name__}") from None
+
+
+def check_depth(value: Any, max_depth: int = MAX_DEPTH) -> None:
+    """Raise InvalidInput when `value` nests lists and mappings deeper than `max_depth`."""
+    level = [value]
+    for _ in range(max_depth + 1):
+        below: list[Any] = []
+        for item in level:
+            if isinstance(item, dict):
+                below.extend(item.values())
+            elif isinstance(item, list):
+                below.extend(item)
+        if not below:
+            return
+        level = below
+    raise InvalidInput(f"the message is nested deeper than {max_depth} levels")
+
+
+def _kind(value: Any) -> str:
+    return {list: "list", str: "text", type(None): "null"}.get(type(value), type(value).__name__)
+
+
+def encode_json(value: Mapping[str, Any] | list[Any]) -> bytes:
+    """Compact UTF-8 JSON. NaN and Infinity raise InvalidInput."""
+    try:
+        return _encoder.encode(value).encode()
+    except ValueError as exc:
+        raise InvalidInput(f"cannot be written as JSON: {exc}") from None
+
+
+def encode_msgpack(value: Mapping[str, Any]) -> bytes:
+    return bytes(msgpack.packb(value))

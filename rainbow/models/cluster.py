@@ -1,0 +1,63 @@
+"""What the registry knows of a cluster, and what its agent reports."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from rainbow.models.wire import ClusterName, OpenWire
+
+StateValue = bool | int | float | str
+
+
+class ClusterRecord(OpenWire):
+    """A registered cluster. `summary` is the folded resource graph (`rainbow.resources.Summary.to_bytes`).
+
+    `registration` names this registration: keys are derived from it, and only its owner may change it.
+    `identity` is the secret-free mark of who registered (made by the agent, kept in its state folder).
+    """
+
+    name: ClusterName
+    registration: str
+    identity: str
+    summary: bytes = Field(default=b"", repr=False)
+    digest: str = ""
+    matcher: Literal["count", "fluxion"] = "count"
+    drained: str | None = None
+    registered_at: float = 0.0
+    updated_at: float = 0.0
+    owner: str = ""
+
+
+class ClusterState(OpenWire):
+    """The latest report of an agent. `values` are flat: `nodes_free`, `cores_free`, `gpus_free`, `jobs_pending`,
+    `jobs_running`, and what the admin adds (`cost_per_node_hour`). `at` is the registrar's clock, in seconds.
+    """
+
+    values: dict[str, StateValue] = Field(default_factory=dict)
+    at: float = 0.0
+    alive: bool = False
+
+
+class StateReport(OpenWire):
+    """A heartbeat or an admin's update. `values` are merged into the state.
+
+    `included` lists the (job id, attempt) whose use the free numbers of this report already contain: their
+    reservations end. `heartbeat` is False for an update by hand, which says nothing about liveness.
+    """
+
+    cluster: ClusterName
+    values: dict[str, StateValue] = Field(default_factory=dict)
+    included: list[tuple[str, int]] = Field(default_factory=list)
+    heartbeat: bool = True
+    registration: str | None = None
+
+
+class Revocation(OpenWire):
+    """A token (`jti`) or everyone's tokens of a subject (`sub`) issued before `before` (seconds since 1970)."""
+
+    kind: Literal["jti", "sub"]
+    value: str
+    before: float
+    until: float

@@ -1,0 +1,195 @@
+"""Requests to the registrar (RPC on `rainbow.control`) and its replies; commands to an agent.
+
+Every request names its operation in `op` and carries the caller's token. A request without `reply_to` is
+done all the same (a heartbeat wants no reply).
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, TypeAdapter, ValidationError
+
+from rainbow.errors import InvalidInput
+from rainbow.models.cluster import StateReport
+from rainbow.models.job import JobId
+from rainbow.models.wire import ClusterName, OpenWire, Text, Wire, explain
+
+Token = Annotated[str, Field(max_length=16384, repr=False)]
+Group = Annotated[str, Field(pattern=r"^@[A-Za-z0-9][A-Za-z0-9_-]{0,62}$")]
+
+
+class _Request(Wire):
+    version: Literal[1] = 1
+    token: Token | None = None
+
+
+class Ping(_Request):
+    """Is a registrar there, and which versions?"""
+
+    op: Literal["ping"]
+
+
+class Register(_Request):
+    """Register `cluster`, or refresh it. `graph` is JGF or R; `summary` a folded one (msgpack only).
+
+    `identity` marks who registers: the same identity may repeat and change its registration, any other is refused.
+    """
+
+    op: Literal["register"]
+    cluster: ClusterName
+    identity: Annotated[str, Field(min_length=8, max_length=128)]
+    secret: Text | None = None
+    graph: dict[str, Any] | None = None
+    subsystems: dict[str, dict[str, Any]] = Field(default_factory=dict)
+    summary: bytes | None = None
+    matcher: Literal["count", "fluxion"] = "count"
+
+
+class Delete(_Request):
+    """Remove a cluster with its queues, state, reservations and keys."""
+
+    op: Literal["delete"]
+    cluster: ClusterName
+
+
+class SetSubsystem(_Request):
+    op: Literal["subsystem-set"]
+    cluster: ClusterName
+    name: Text
+    graph: dict[str, Any]
+
+
+class RemoveSubsystem(_Request):
+    op: Literal["subsystem-remove"]
+    cluster: ClusterName
+    name: Text
+
+
+class Report(_Request):
+    """A heartbeat, or state values by hand."""
+
+    op: Literal["state"]
+    report: StateReport
+
+
+class ListClusters(_Request):
+    op: Literal["clusters"]
+    name: ClusterName | None = None
+
+
+class Drain(_Request):
+    """No new jobs for this cluster."""
+
+    op: Literal["drain"]
+    cluster: ClusterName
+    reason: Text = "drained"
+
+
+class Resume(_Request):
+    op: Literal["resume"]
+    cluster: ClusterName
+
+
+class SetGroup(_Request):
+    """Make `group` exactly these clusters; none removes it."""
+
+    op: Literal["group-set"]
+    group: Group
+    clusters: list[ClusterName]
+
+
+class ListGroups(_Request):
+    op: Literal["groups"]
+
+
+class GetJobs(_Request):
+    """The records of jobs by id, in order; unknown ones are null."""
+
+    op: Literal["status"]
+    ids: Annotated[list[JobId], Field(min_length=1, max_length=1000)]
+
+
+class ListJobs(_Request):
+    """The newest jobs, without their history."""
+
+    op: Literal["jobs"]
+    state: Text | None = None
+    cluster: ClusterName | None = None
+    limit: Annotated[int, Field(ge=1, le=10_000)] = 100
+
+
+class Watch(_Request):
+    """As `status`; and for `ttl` seconds every change of these jobs is sent to `reply_to`."""
+
+    op: Literal["watch"]
+    ids: Annotated[list[JobId], Field(min_length=1, max_length=1000)]
+    ttl: Annotated[float, Field(gt=0, le=300)] = 60.0
+
+
+class Cancel(_Request):
+    op: Literal["cancel"]
+    ids: Annotated[list[JobId], Field(min_length=1, max_length=1000)]
+    reason: Text = "cancelled by its user"
+
+
+class Revoke(_Request):
+    """Revoke one token (`jti`) or all tokens of a subject issued until now (`sub`)."""
+
+    op: Literal["revoke"]
+    jti: Text | None = None
+    sub: Text | None = None
+
+
+AnyRequest = (
+    Ping
+    | Register
+    | Delete
+    | SetSubsystem
+    | RemoveSubsystem
+    | Report
+    | ListClusters
+    | Drain
+    | Resume
+    | SetGroup
+    | ListGroups
+    | GetJobs
+    | ListJobs
+    | Watch
+    | Cancel
+    | Revoke
+)
+
+_requests: TypeAdapter[AnyRequest] = TypeAdapter(Annotated[AnyRequest, Field(discriminator="op")])
+
+
+def parse_request(data: Any) -> AnyRequest:
+    """The request in `data`. Raises InvalidInput naming the field."""
+    try:
+        return _requests.validate_python(data)
+    except ValidationError as exc:
+        raise InvalidInput(explain(exc)) from None
+
+
+class ControlReply(OpenWire):
+    """`ok`, and the result of the operation; or `error` with its stable code and one plain line."""
+
+    version: int = 1
+    ok: bool
+    code: str | None = None
+    error: str | None = None
+    result: dict[str, Any] = Field(default_factory=dict)
+
+
+class AgentCommand(OpenWire):
+    """What scheduler and registrar ask of an agent (queue `rainbow.agent.<cluster>`): cancel one attempt of a
+    job (any attempt when 0), or report everything anew (`resync`)."""
+
+    version: Literal[1] = 1
+    command: Literal["cancel", "resync"]
+    id: str | None = None
+    attempt: int = 0
+    reason: str = ""
+
+
+__all__ = ["AgentCommand", "AnyRequest", "ControlReply", "parse_request"]

@@ -1,0 +1,64 @@
+"""Signatures of dispatches and agent events, and the sealed route: HMAC-SHA256 over the body, in a header.
+
+Keys are derived from the key ring, one per cluster and registration, so that a cluster can neither forge
+another's nor use an old registration's. The header names the ring's `kid`, so that keys may rotate.
+"""
+
+from __future__ import annotations
+
+import hmac
+from collections.abc import Mapping
+from hashlib import sha256
+
+from rainbow.errors import BadSignature
+from rainbow.tokens import KeyRing
+
+HEADER = "rainbow-signature"
+
+
+def derive(master: bytes, purpose: str, *parts: str) -> bytes:
+    """A key of 32 bytes for one purpose. Parts are length-prefixed, so that no two lists of them collide."""
+    text = b"rainbow/v1\0" + purpose.encode()
+    for part in parts:
+        raw = part.encode()
+        text += len(raw).to_bytes(4, "big") + raw
+    return hmac.digest(master, text, "sha256")
+
+
+def cluster_keys(ring: KeyRing, cluster: str, registration: str) -> dict[str, bytes]:
+    """The signing keys of a cluster's registration, by kid, the one that signs first."""
+    return {kid: derive(key, "cluster", cluster, registration) for kid, key in ring.keys}
+
+
+def sign(keys: Mapping[str, bytes], body: bytes) -> str:
+    """The header value for `body`, with the first of `keys`."""
+    kid, key = next(iter(keys.items()))
+    return f"{kid}:{hmac.new(key, body, sha256).hexdigest()}"
+
+
+def check(keys: Mapping[str, bytes], body: bytes, signature: object) -> None:
+    """Raise BadSignature unless `signature` is the header value of `body` with one of `keys`."""
+    if not isinstance(signature, str):
+        raise BadSignature("the message is not signed")
+    kid, _, digest = signature.partition(":")
+    key = keys.get(kid)
+    if key is None:
+        raise BadSignature(f"the message is signed with key {kid[:40]!r}, which is not known here")
+    if not hmac.compare_digest(hmac.new(key, body, sha256).hexdigest(), digest):
+        raise BadSignature("the message's signature is wrong: it was changed, or is another cluster's")
+
+
+def seal(ring: KeyRing, data: bytes) -> bytes:
+    """`data` with a tag that only holders of the ring can make."""
+    kid, key = ring.signing
+    tag = hmac.digest(derive(key, "seal"), data, "sha256")
+    return kid.encode() + b"\0" + tag + data
+
+
+def unseal(ring: KeyRing, sealed: bytes) -> bytes:
+    """What was sealed. Raises BadSignature."""
+    kid, separator, rest = sealed.partition(b"\0")
+    key = ring.key(kid.decode("utf-8", "replace")) if separator else None
+    if key is None or not hmac.compare_digest(hmac.digest(derive(key, "seal"), rest[32:], "sha256"), rest[:32]):
+        raise BadSignature("the sealed part of the message was changed or is not ours")
+    return rest[32:]

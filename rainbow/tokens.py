@@ -1,0 +1,241 @@
+"""Tokens: JWTs signed with HMAC-SHA256, and nothing else (RFC 7519; the algorithm is fixed here).
+
+A key ring file holds keys by `kid`; the first signs, all verify, so that keys rotate without an outage.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import stat
+import time
+from collections import OrderedDict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, cast, get_args
+
+import jwt
+
+from rainbow.errors import Denied, InvalidInput, InvalidSettings
+from rainbow.models.cluster import Revocation
+
+ALGORITHM = "HS256"
+AUDIENCE = "rainbow"
+ISSUER = "rainbow"
+LEEWAY = 60.0
+#: RFC 7518 3.2: a key at least as long as the hash.
+MIN_KEY_BYTES = 32
+_REQUIRED = ["iss", "aud", "sub", "jti", "iat", "exp", "role", "clusters"]
+
+Role = Literal["submit", "agent", "register", "admin"]
+ROLES: tuple[str, ...] = get_args(Role)
+
+
+@dataclass(frozen=True, slots=True)
+class Principal:
+    """Who a verified token speaks for, and where. `clusters` holds names, ``@groups`` and ``*``."""
+
+    sub: str
+    role: Role
+    clusters: frozenset[str]
+    jti: str
+    issued_at: float
+    expires_at: float
+
+    def covers(self, cluster: str, groups: Mapping[str, frozenset[str]]) -> bool:
+        """May this principal act on `cluster`, with group membership as it is now?"""
+        if "*" in self.clusters or cluster in self.clusters:
+            return True
+        return any(cluster in groups.get(name, ()) for name in self.clusters if name.startswith("@"))
+
+
+@dataclass(frozen=True, slots=True)
+class KeyRing:
+    """Signing keys by `kid`, the signing one first."""
+
+    keys: tuple[tuple[str, bytes], ...]
+
+    def __post_init__(self) -> None:
+        if not self.keys:
+            raise InvalidSettings("the key ring is empty: make one with `rainbow config init`")
+        for kid, key in self.keys:
+            if len(key) < MIN_KEY_BYTES:
+                raise InvalidSettings(f"key {kid!r} has {len(key)} bytes: at least {MIN_KEY_BYTES} are needed")
+
+    def __repr__(self) -> str:
+        return f"KeyRing({', '.join(kid for kid, _ in self.keys)})"
+
+    @property
+    def signing(self) -> tuple[str, bytes]:
+        return self.keys[0]
+
+    def key(self, kid: str) -> bytes | None:
+        return next((key for name, key in self.keys if name == kid), None)
+
+    @staticmethod
+    def generate() -> KeyRing:
+        return KeyRing(((_new_kid(), secrets.token_bytes(MIN_KEY_BYTES)),))
+
+    def rotated(self, keep: int = 2) -> KeyRing:
+        """With a new signing key in front; the `keep` newest old ones still verify."""
+        return KeyRing(((_new_kid(), secrets.token_bytes(MIN_KEY_BYTES)), *self.keys[:keep]))
+
+    @staticmethod
+    def load(path: Path) -> KeyRing:
+        """Read a key ring. Raises InvalidSettings, also when others than its owner can read the file."""
+        try:
+            mode = path.stat().st_mode
+            data = json.loads(path.read_text())
+            keys = tuple((str(item["kid"]), bytes.fromhex(item["key"])) for item in data["keys"])
+        except FileNotFoundError:
+            raise InvalidSettings(f"no key ring at {path}: make one with `rainbow config init`") from None
+        except (OSError, ValueError, KeyError, TypeError) as exc:
+            raise InvalidSettings(f"key ring {path} cannot be read: {type(exc).__name__}") from None
+        if mode & (stat.S_IRWXG | stat.S_IRWXO):
+            raise InvalidSettings(f"key ring {path} can be read by others: run `chmod 600 {path}`")
+        return KeyRing(keys)
+
+    def save(self, path: Path) -> None:
+        """Write the ring (mode 0600), atomically."""
+        path.parent.mkdir(parents=True, exist_ok=True)
+        text = json.dumps({"keys": [{"kid": kid, "key": key.hex()} for kid, key in self.keys]}, indent=2)
+        temporary = path.with_name(f".{path.name}.{os.getpid()}")
+        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        with os.fdopen(descriptor, "w") as file:
+            file.write(text + "\n")
+        temporary.replace(path)
+
+
+def _new_kid() -> str:
+    return time.strftime("%Y%m%d-", time.gmtime()) + secrets.token_hex(4)
+
+
+def issue(
+    ring: KeyRing,
+    *,
+    sub: str,
+    role: Role,
+    clusters: Iterable[str] = ("*",),
+    ttl: float,
+    scope: Sequence[str] = (),
+    now: float | None = None,
+) -> str:
+    """A signed token for `sub`, good for `ttl` seconds. `scope` is what RabbitMQ's OAuth 2 plugin reads."""
+    if role not in ROLES:
+        raise InvalidInput(f"no role {role!r}: choose one of {', '.join(ROLES)}")
+    if not sub or len(sub) > 255:
+        raise InvalidInput("a token needs a subject of 1 to 255 characters")
+    if ttl <= 0:
+        raise InvalidInput("a token needs a time to live above 0 s")
+    issued = time.time() if now is None else now
+    kid, key = ring.signing
+    claims: dict[str, object] = {
+        "iss": ISSUER,
+        "aud": AUDIENCE,
+        "sub": sub,
+        "jti": secrets.token_hex(16),
+        "iat": int(issued),
+        "exp": int(issued + ttl),
+        "role": role,
+        "clusters": sorted(set(clusters)),
+    }
+    if scope:
+        claims["scope"] = " ".join(scope)
+    return jwt.encode(claims, key, algorithm=ALGORITHM, headers={"kid": kid})
+
+
+def verify(ring: KeyRing, token: str, *, now: float | None = None) -> Principal:
+    """Who `token` speaks for. Raises Denied, saying why (with the measured skew where clocks differ)."""
+    moment = time.time() if now is None else now
+    try:
+        kid = jwt.get_unverified_header(token).get("kid")
+    except (jwt.PyJWTError, ValueError, TypeError):
+        raise Denied("the token is not a token: ask for one with `rainbow token issue`") from None
+    key = ring.key(kid) if isinstance(kid, str) else None
+    if key is None:
+        raise Denied("the token is signed with a key this rainbow does not know: ask for a new one")
+    try:
+        # Times are checked below, against `moment` and with the skew in the message.
+        claims = jwt.decode(
+            token,
+            key,
+            algorithms=[ALGORITHM],
+            audience=AUDIENCE,
+            issuer=ISSUER,
+            options={"require": _REQUIRED, "verify_exp": False, "verify_iat": False, "verify_nbf": False},
+        )
+    except jwt.MissingRequiredClaimError as exc:
+        raise Denied(f"the token has no {exc.claim!r} claim: ask for a new one") from None
+    except jwt.InvalidAudienceError:
+        raise Denied(f"the token is not for {AUDIENCE} (claim aud): ask for one with `rainbow token issue`") from None
+    except jwt.InvalidIssuerError:
+        raise Denied("the token was not issued by rainbow (claim iss)") from None
+    except (jwt.PyJWTError, ValueError, TypeError):
+        raise Denied("the token's signature is wrong: ask for a new one") from None
+    return _principal(claims, moment)
+
+
+def _principal(claims: Mapping[str, object], now: float) -> Principal:
+    sub, jti, role, clusters = claims["sub"], claims["jti"], claims["role"], claims["clusters"]
+    issued, expires = claims["iat"], claims["exp"]
+    if not isinstance(sub, str) or not sub or not isinstance(jti, str) or not jti:
+        raise Denied("the token's sub and jti must be text")
+    if role not in ROLES:
+        raise Denied(f"the token's role must be one of {', '.join(ROLES)}")
+    if not isinstance(clusters, list) or not all(isinstance(c, str) for c in clusters):
+        raise Denied("the token's clusters must be a list of names")
+    if not isinstance(issued, int | float) or not isinstance(expires, int | float):
+        raise Denied("the token's iat and exp must be numbers")
+    if expires + LEEWAY < now:
+        raise Denied(f"the token ran out {now - expires:.0f} s ago: ask for a new one")
+    if issued > now + LEEWAY:
+        raise Denied(
+            f"the token is from the future by {issued - now:.0f} s (at most {LEEWAY:.0f} s are allowed): set the clocks"
+        )
+    return Principal(sub, cast(Role, role), frozenset(clusters), jti, float(issued), float(expires))
+
+
+def revoked(principal: Principal, revocations: Iterable[Revocation]) -> bool:
+    """Is the principal's token, or everything its subject was issued until then, revoked?"""
+    for entry in revocations:
+        if entry.kind == "jti" and entry.value == principal.jti:
+            return True
+        if entry.kind == "sub" and entry.value == principal.sub and principal.issued_at <= entry.before:
+            return True
+    return False
+
+
+class Verifier:
+    """Verifies tokens, remembering those it has seen: a signature is computed once, times and revocations always."""
+
+    def __init__(self, ring: KeyRing, size: int = 4096) -> None:
+        self._ring = ring
+        self._size = size
+        self._seen: OrderedDict[str, Principal] = OrderedDict()
+        self.revocations: Sequence[Revocation] = ()
+
+    @property
+    def ring(self) -> KeyRing:
+        return self._ring
+
+    @ring.setter
+    def ring(self, ring: KeyRing) -> None:
+        self._ring = ring
+        self._seen.clear()
+
+    def verify(self, token: str, *, now: float | None = None) -> Principal:
+        """As `verify`, and refuses revoked tokens."""
+        moment = time.time() if now is None else now
+        principal = self._seen.get(token)
+        if principal is None:
+            principal = verify(self._ring, token, now=moment)
+            self._seen[token] = principal
+            if len(self._seen) > self._size:
+                self._seen.popitem(last=False)
+        elif principal.expires_at + LEEWAY < moment:
+            raise Denied(f"the token ran out {moment - principal.expires_at:.0f} s ago: ask for a new one")
+        if self.revocations and revoked(principal, self.revocations):
+            raise Denied("the token was revoked: ask for a new one")
+        return principal

@@ -1,0 +1,136 @@
+"""The contract of a store plugin: who the clusters are, and what became of each job.
+
+Two tables of six methods each. Every write is idempotent or a compare-and-set, since a client library may
+send a write twice. Anything that cannot reach the store raises StoreUnavailable: nothing was decided.
+Times are seconds since 1970.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from rainbow.jobspec.request import Demand
+from rainbow.models.cluster import ClusterRecord, ClusterState, Revocation, StateReport
+from rainbow.models.job import JobEvent, JobRecord
+
+
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """What changed since a version of the store's change counter. None in a mapping means "gone".
+
+    `groups` and `revocations` are whole, and None when they did not change. `reset` says that the store is
+    another one than before (emptied, restored): forget everything first.
+    """
+
+    version: int
+    clusters: Mapping[str, ClusterRecord | None] = field(default_factory=dict)
+    states: Mapping[str, ClusterState] = field(default_factory=dict)
+    reserved: Mapping[str, Demand] = field(default_factory=dict)
+    groups: Mapping[str, frozenset[str]] | None = None
+    revocations: Sequence[Revocation] | None = None
+    reset: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Assignment:
+    """Job `id` goes to `cluster` as its attempt number `attempt`, and takes `demand` there until reported or
+    `reserve_s` seconds have passed. `answer` is kept to answer the same id again.
+    """
+
+    id: str
+    attempt: int
+    cluster: str
+    user: str
+    name: str | None
+    demand: Demand
+    at: float
+    submitted_at: float
+    answer: Mapping[str, object]
+    reserve_s: float = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Assigned:
+    """Outcomes of a batch, one each: None when the assignment holds (also when the same one was made before by
+    a try that died, see `repeated`), else the record that stands in its way."""
+
+    outcomes: Sequence[JobRecord | None]
+    repeated: frozenset[int]
+    changes: Changes
+
+
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """A job after an event. `applied` is False for an event that changed nothing: a repeat, or an older attempt's.
+    `watchers` are the addresses (reply_to, correlation_id) that want to know."""
+
+    record: JobRecord
+    applied: bool
+    watchers: Sequence[tuple[str, str]] = ()
+
+
+class ClusterTable(Protocol):
+    def changes(self, since: int) -> Changes:
+        """All that changed after version `since` (0: everything)."""
+
+    def put(self, record: ClusterRecord, expect: str | None) -> None:
+        """Write a cluster. `expect` is the `registration` it must have now (None: it must not exist). Raises Conflict.
+
+        Writing the same record again is fine."""
+
+    def delete(self, name: str) -> None:
+        """Forget a cluster: record, state, reservations, memberships. Missing is fine."""
+
+    def report(self, reports: Sequence[StateReport], at: float) -> None:
+        """Merge state values, note the heartbeat, end the reservations that are `included`. A report for a cluster
+        that is not registered, or with another `registration` than its, is dropped."""
+
+    def set_group(self, group: str, members: frozenset[str]) -> None:
+        """Make a group exactly `members`; empty removes it. `group` is written with its ``@``."""
+
+    def revoke(self, revocation: Revocation) -> None:
+        """Add a revocation; it is dropped by itself after its `until`. Of two for a subject the later `before` holds."""
+
+
+class Ledger(Protocol):
+    def assign(self, batch: Sequence[Assignment], since: int) -> Assigned:
+        """Compare-and-set a batch of assignments and their reservations; with it, the changes after `since`.
+
+        One round trip. An assignment holds when the job is unknown, or its record has attempt ``attempt - 1`` and is
+        submitted, held, rejected or assigned (timed out), and no cancel was asked for. An identical assignment
+        (same attempt and cluster) that stands already holds again and is `repeated`.
+        """
+
+    def record(self, events: Sequence[JobEvent]) -> list[Recorded]:
+        """Apply events in order, fenced: a terminal state never changes, an older attempt changes nothing, and within
+        an attempt only a higher `rainbow.models.job.RANK` counts. All are kept in the history (bounded). An event of
+        an unknown job, or of a newer attempt than known, creates or advances the record: that is how running jobs are
+        adopted after the store was lost. A `rejected` event, or a terminal one, ends the job's reservation."""
+
+    def get(self, ids: Sequence[str]) -> list[JobRecord | None]:
+        """Records with their history, in the order asked."""
+
+    def find(self, *, state: str | None, cluster: str | None, user: str | None, limit: int) -> list[JobRecord]:
+        """The newest jobs (by first event) that fit, newest first, without history."""
+
+    def watch(self, ids: Sequence[str], address: tuple[str, str], ttl: float) -> None:
+        """For `ttl` seconds, name `address` among the watchers of these jobs."""
+
+    def cancel(self, ids: Sequence[str]) -> list[JobRecord | None]:
+        """Mark jobs as to be cancelled, durably, and give their records (None: unknown; marked all the same, so that
+        a submission still on its way is stopped). Terminal ones are left alone. Repeating is harmless."""
+
+
+class Store(Protocol):
+    @property
+    def clusters(self) -> ClusterTable: ...
+
+    @property
+    def jobs(self) -> Ledger: ...
+
+    def warnings(self) -> list[str]:
+        """What an operator should mend, a line each: an evicting policy, no persistence."""
+
+    def close(self) -> None: ...
