@@ -91,7 +91,7 @@ class ClusterTable(Protocol):
         """Make a group exactly `members`; empty removes it. `group` is written with its ``@``."""
 
     def revoke(self, revocation: Revocation) -> None:
-        """Add a revocation; it is dropped by itself after its `until`. Of two for a subject the later `before` holds."""
+        """Add a revocation; dropped by itself after its `until`. Of two for a subject the later `before` holds."""
 
 
 class Ledger(Protocol):

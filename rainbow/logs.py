@@ -1,0 +1,73 @@
+"""Logging for the programs: one line per event with its fields, as text or JSON, to stderr; never a secret.
+
+Log calls carry fields in `extra` with an `action` (``log.info("job assigned", extra={"action": "assign", "job": id})``):
+one line per job and stage tells its story.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+import sys
+import time
+from typing import Any
+
+_STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
+
+#: A password in a URL, a bearer header, and anything shaped like a JWT.
+_SECRETS = re.compile(
+    r"(?P<url>\b[a-z][a-z0-9+]*://[^\s:/@]*):[^\s/@]+@"
+    r"|\b(?P<bearer>[Bb]earer)\s+\S+"
+    r"|\beyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]+\.[A-Za-z0-9_-]*"
+)
+
+
+def redact(text: str) -> str:
+    """`text` with whatever looks like a secret taken out. The last fence: nothing should reach it."""
+
+    def replace(found: re.Match[str]) -> str:
+        if found["url"]:
+            return f"{found['url']}:***@"
+        return f"{found['bearer']} ***" if found["bearer"] else "***"
+
+    return _SECRETS.sub(replace, text)
+
+
+def _fields(record: logging.LogRecord) -> dict[str, Any]:
+    return {k: v for k, v in vars(record).items() if k not in _STANDARD and not k.startswith("_")}
+
+
+class TextFormatter(logging.Formatter):
+    def format(self, record: logging.LogRecord) -> str:
+        stamp = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created)) + f".{int(record.msecs):03d}Z"
+        fields = "".join(f" {k}={v}" for k, v in _fields(record).items())
+        line = f"{stamp} {record.levelname.lower():7} {record.name}: {record.getMessage()}{fields}"
+        if record.exc_info:
+            line += "\n" + self.formatException(record.exc_info)
+        return redact(line)
+
+
+class JsonFormatter(logging.Formatter):
+    def format(self, record: logging.LogRecord) -> str:
+        entry: dict[str, Any] = {
+            "time": round(record.created, 3),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": record.getMessage(),
+            **_fields(record),
+        }
+        if record.exc_info:
+            entry["exception"] = self.formatException(record.exc_info)
+        return redact(json.dumps(entry, default=str, ensure_ascii=False))
+
+
+def setup(level: str = "info", style: str = "text") -> None:
+    """Configure logging of this process: called by a program's `cli`, never by a library module."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(JsonFormatter() if style == "json" else TextFormatter())
+    root = logging.getLogger()
+    root.handlers[:] = [handler]
+    root.setLevel(level.upper())
+    for noisy in ("pika", "kombu", "amqp"):
+        logging.getLogger(noisy).setLevel(logging.ERROR)

@@ -1,0 +1,303 @@
+"""Settings: one YAML file, each of them also an environment variable, the first rainbow's file read as well.
+
+Search order: the path given, `RAINBOW_CONFIG`, `./rainbow-config.yaml`, `~/.config/rainbow/rainbow-config.yaml`.
+A setting `broker.url` is `RAINBOW_BROKER_URL` in the environment, which wins over the file. Durations are in
+seconds, sizes in bytes. Secrets are never shown by `repr`.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal, get_args
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, ValidationError
+
+from rainbow.errors import InvalidSettings
+from rainbow.models.wire import ClusterName, explain
+
+FILE_NAME = "rainbow-config.yaml"
+_MAX_FILE = 4 << 20
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+def _path(value: Any) -> Any:
+    return Path(value).expanduser() if isinstance(value, str) and value else value
+
+
+Location = Annotated[Path, BeforeValidator(_path)]
+Seconds = Annotated[float, Field(gt=0)]
+
+
+class TlsSettings(_Section):
+    """`ca` verifies the server; `cert` and `key` are ours. The host name is always checked."""
+
+    ca: Location | None = None
+    cert: Location | None = None
+    key: Location | None = None
+
+
+class BrokerSettings(_Section):
+    """How to reach the message broker. A token may stand in for user and password (`oauth: true`)."""
+
+    url: SecretStr = SecretStr("amqp://guest:guest@127.0.0.1:5672/rainbow")
+    oauth: bool = False
+    tls: TlsSettings = TlsSettings()
+    heartbeat: Seconds = 15.0
+    connect_timeout: Seconds = 10.0
+    publish_timeout: Seconds = 30.0
+
+
+class StoreSettings(_Section):
+    """How to reach the store: for the scheduler's side only."""
+
+    url: SecretStr = SecretStr("redis://127.0.0.1:6379/0")
+    prefix: str = "rainbow:"
+    tls: TlsSettings = TlsSettings()
+    timeout: Seconds = 5.0
+    keep: Seconds = 7 * 86400.0
+
+
+class QueueSettings(_Section):
+    """Bounds of the queues (`rainbow.topology.Limits`). Changing them for queues that exist needs their deletion."""
+
+    kind: Literal["quorum", "classic"] = "quorum"
+    dispatch_timeout: Seconds = 900.0
+    max_submissions: Annotated[int, Field(gt=0)] = 1_000_000
+    max_cluster_jobs: Annotated[int, Field(gt=0)] = 100_000
+    max_other: Annotated[int, Field(gt=0)] = 2_000_000
+
+
+class LimitSettings(_Section):
+    """What is refused at the edge."""
+
+    message_bytes: Annotated[int, Field(gt=0)] = 1 << 20
+    control_bytes: Annotated[int, Field(gt=0)] = 64 << 20
+    depth: Annotated[int, Field(gt=0, le=200)] = 64
+
+
+class AlgorithmSettings(_Section):
+    name: str
+    options: dict[str, Any] = Field(default_factory=dict)
+
+
+class AlgorithmsSettings(_Section):
+    selection: AlgorithmSettings = AlgorithmSettings(name="least-loaded")
+    match: AlgorithmSettings = AlgorithmSettings(name="match")
+
+
+class SchedulerSettings(_Section):
+    """The workers. `secret` is the first rainbow's registration secret, in force only with `allow_secret`."""
+
+    secret: SecretStr | None = None
+    allow_secret: bool = False
+    name: str | None = None
+    algorithms: AlgorithmsSettings = AlgorithmsSettings()
+    declare: bool = True
+    batch: Annotated[int, Field(gt=0, le=1000)] = 200
+    prefetch: Annotated[int, Field(gt=0, le=60_000)] = 1000
+    reserve: Seconds = 60.0
+    alive_after: Seconds = 35.0
+    max_attempts: Annotated[int, Field(gt=0)] = 20
+    retry_after: Seconds = 5.0
+    metrics: str | None = None
+    audit: Location | None = None
+
+
+class ClusterSettings(_Section):
+    """The cluster this agent serves, as registration left it: `secret` is its token, `key` signs."""
+
+    name: ClusterName | None = None
+    secret: SecretStr | None = None
+    keys: dict[str, SecretStr] = Field(default_factory=dict)
+    registration: str | None = None
+
+
+class ClusterToken(_Section):
+    """A cluster one may submit to, and the token for it."""
+
+    name: str
+    token: SecretStr
+
+
+class GraphSettings(_Section):
+    """The graph backend; the first rainbow's `memory` is today's `folded`."""
+
+    name: str = "folded"
+    host: str | None = None
+    options: dict[str, Any] = Field(default_factory=dict)
+
+
+class AgentSettings(_Section):
+    """The agent beside Flux. `graph` is a JGF or R file (else Flux is asked); `subsystems` a folder of JGF files."""
+
+    executor: str = "flux"
+    options: dict[str, Any] = Field(default_factory=dict)
+    state_dir: Location = Path("~/.local/state/rainbow-agent").expanduser()
+    graph: Location | None = None
+    subsystems: Location | None = None
+    matcher: Literal["count", "fluxion"] = "count"
+    admission: list[AlgorithmSettings] = Field(default_factory=list)
+    max_queued: Annotated[int, Field(ge=0)] | None = None
+    allowed_users: list[str] | None = None
+    values: dict[str, bool | int | float | str] = Field(default_factory=dict)
+    prefetch: Annotated[int, Field(gt=0, le=1000)] = 64
+    report_every: Seconds = 10.0
+    grace: Seconds = 20.0
+    role: Literal["share", "stand-by"] = "share"
+    health_file: Location | None = None
+
+
+class Settings(_Section):
+    """Everything. Each program reads the sections it needs."""
+
+    broker: BrokerSettings = BrokerSettings()
+    store: StoreSettings = StoreSettings()
+    queues: QueueSettings = QueueSettings()
+    limits: LimitSettings = LimitSettings()
+    scheduler: SchedulerSettings = SchedulerSettings()
+    cluster: ClusterSettings = ClusterSettings()
+    clusters: list[ClusterToken] = Field(default_factory=list)
+    graphdatabase: GraphSettings = GraphSettings()
+    agent: AgentSettings = AgentSettings()
+    token: SecretStr | None = None
+    token_file: Location | None = None
+    keyring: Location = Path("~/.config/rainbow/keys.json").expanduser()
+    data_dir: Location = Path("~/.local/share/rainbow").expanduser()
+    log_level: Literal["debug", "info", "warning", "error"] = "info"
+    log_format: Literal["text", "json"] = "text"
+
+
+def find(path: str | Path | None = None, environ: Mapping[str, str] = os.environ) -> Path | None:
+    """The settings file in force, None when there is none. A file asked for by name must exist."""
+    named = path or environ.get("RAINBOW_CONFIG")
+    if named:
+        file = Path(named).expanduser()
+        if not file.is_file():
+            raise InvalidSettings(f"no settings file at {file}: make one with `rainbow config init`")
+        return file
+    home = Path(environ.get("XDG_CONFIG_HOME") or Path("~/.config").expanduser())
+    return next((f for f in (Path(FILE_NAME), home / "rainbow" / FILE_NAME) if f.is_file()), None)
+
+
+def load(path: str | Path | None = None, environ: Mapping[str, str] = os.environ) -> Settings:
+    """The settings from file and environment. Raises InvalidSettings naming the setting."""
+    file = find(path, environ)
+    data = read_document(file) if file else {}
+    for names, kind in _leaves(Settings):
+        text = environ.get("RAINBOW_" + "_".join(names).upper())
+        if text is None:
+            continue
+        section = data
+        for name in names[:-1]:
+            section = section.setdefault(name, {})
+        section[names[-1]] = _from_text(text, kind)
+    try:
+        return Settings.model_validate(data)
+    except ValidationError as exc:
+        raise InvalidSettings(f"{file or 'the environment'}: {explain(exc)}") from None
+
+
+def read_document(file: Path) -> dict[str, Any]:
+    """The mapping in a settings file, in today's spelling."""
+    import yaml  # not needed when everything comes from the environment
+
+    try:
+        if file.stat().st_size > _MAX_FILE:
+            raise InvalidSettings(f"{file} is over {_MAX_FILE} bytes: this cannot be a settings file")
+        data = yaml.safe_load(file.read_text())
+    except (OSError, UnicodeDecodeError) as exc:
+        raise InvalidSettings(f"{file} cannot be read: {getattr(exc, 'strerror', None) or 'it is not UTF-8'}") from None
+    except (yaml.YAMLError, RecursionError) as exc:
+        mark = getattr(exc, "problem_mark", None)
+        where = f" (line {mark.line + 1})" if mark else ""
+        raise InvalidSettings(
+            f"{file} is not YAML{where}: {getattr(exc, 'problem', None) or 'nested too deep'}"
+        ) from None
+    if data is None:
+        return {}
+    if not isinstance(data, dict):
+        raise InvalidSettings(f"{file} must hold a mapping of settings")
+    return _from_first_rainbow(data)
+
+
+def _from_first_rainbow(data: dict[str, Any]) -> dict[str, Any]:
+    """The first rainbow's spellings: `graph`, its graph servers' names, and `algorithm` before `algorithms`."""
+    data = dict(data)
+    scheduler = data.get("scheduler")
+    if isinstance(scheduler, dict) and "algorithm" in scheduler and "algorithms" not in scheduler:
+        scheduler = dict(scheduler)
+        selection = scheduler.pop("algorithm")
+        named = {"name": selection} if isinstance(selection, str) else selection
+        scheduler["algorithms"] = {"selection": named}
+        data["scheduler"] = scheduler
+    if "graph" in data and "graphdatabase" not in data:
+        data["graphdatabase"] = data.pop("graph")
+    graph = data.get("graphdatabase")
+    if isinstance(graph, dict) and graph.get("name") in ("memory", "neo4j", "memgraph"):
+        # Those graph servers answered the question that the folded summary answers now.
+        data["graphdatabase"] = {**graph, "name": "folded"}
+    return data
+
+
+def _leaves(model: type[BaseModel], prefix: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
+    for name, field in model.model_fields.items():
+        kind = field.annotation
+        if isinstance(kind, type) and issubclass(kind, BaseModel):
+            yield from _leaves(kind, (*prefix, name))
+        else:
+            yield (*prefix, name), kind
+
+
+def _from_text(text: str, kind: Any) -> Any:
+    """Lists and mappings are written as YAML in the environment; the rest is text that the model converts."""
+    args = [kind, *get_args(kind)]
+    if any(getattr(a, "__origin__", a) in (list, dict) for a in args):
+        import yaml
+
+        try:
+            return yaml.safe_load(text)
+        except yaml.YAMLError:
+            raise InvalidSettings("a list or mapping in the environment must be YAML: [a, b] or {a: b}") from None
+    return text
+
+
+def secret(value: SecretStr | None) -> str | None:
+    return None if value is None else value.get_secret_value()
+
+
+def connect_options(settings: Settings, name: str, *, user: str | None = None, password: Any = None) -> Any:
+    """`rainbow.brokers.ConnectOptions` from the settings."""
+    from rainbow.brokers import ConnectOptions, Tls
+
+    broker = settings.broker
+    tls = broker.tls
+    return ConnectOptions(
+        url=broker.url.get_secret_value(),
+        name=name,
+        user=user,
+        password=password,
+        tls=Tls(*(str(p) if p else None for p in (tls.ca, tls.cert, tls.key))),
+        heartbeat=broker.heartbeat,
+        connect_timeout=broker.connect_timeout,
+        publish_timeout=broker.publish_timeout,
+        max_message_bytes=settings.limits.control_bytes,
+    )
+
+
+def limits(settings: Settings) -> Any:
+    """`rainbow.topology.Limits` from the settings."""
+    from rainbow.topology import Limits
+
+    q = settings.queues
+    return Limits(
+        kind=q.kind,
+        dispatch_timeout=q.dispatch_timeout,
+        max_submissions=q.max_submissions,
+        max_cluster_jobs=q.max_cluster_jobs,
+        max_other=q.max_other,
+    )
