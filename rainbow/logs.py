@@ -1,6 +1,6 @@
 """Logging for the programs: one line per event with its fields, as text or JSON, to stderr; never a secret.
 
-Log calls carry fields in `extra` with an `action` (``log.info("job assigned", extra={"action": "assign", "job": id})``):
+Log calls carry fields in `extra`, an `action` among them (``log.info("job assigned", extra={"action": "assign"})``):
 one line per job and stage tells its story.
 """
 

@@ -237,6 +237,9 @@ def _from_first_rainbow(data: dict[str, Any]) -> dict[str, Any]:
         data["scheduler"] = scheduler
     if "graph" in data and "graphdatabase" not in data:
         data["graphdatabase"] = data.pop("graph")
+    cluster = data.get("cluster")
+    if isinstance(cluster, dict) and "token" in cluster:
+        data["cluster"] = {k: v for k, v in cluster.items() if k != "token"}  # it never meant anything
     graph = data.get("graphdatabase")
     if isinstance(graph, dict) and graph.get("name") in ("memory", "neo4j", "memgraph"):
         # Those graph servers answered the question that the folded summary answers now.
