@@ -15,13 +15,13 @@ from rainbow.models.cluster import StateReport
 from rainbow.models.job import JobId
 from rainbow.models.wire import ClusterName, OpenWire, Text, Wire, explain
 
-Token = Annotated[str, Field(max_length=16384, repr=False)]
+Token = Annotated[str, Field(max_length=16384)]
 Group = Annotated[str, Field(pattern=r"^@[A-Za-z0-9][A-Za-z0-9_-]{0,62}$")]
 
 
 class _Request(Wire):
     version: Literal[1] = 1
-    token: Token | None = None
+    token: Token | None = Field(default=None, repr=False)
 
 
 class Ping(_Request):
