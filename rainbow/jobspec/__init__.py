@@ -1,1 +1,35 @@
-"""Jobspec V1, canonical (RFC 14), nextgen and the simple form, read into one request model."""
+"""Jobspecs of every dialect, read into one request model.
+
+>>> from rainbow.jobspec import read
+>>> read('{"version": 1, "resources": {"a": {"type": "node", "count": 2}}}').demand.nodes
+2
+"""
+
+from __future__ import annotations
+
+from rainbow.jobspec.reader import Cache, detect, read, read_cached
+from rainbow.jobspec.request import (
+    Constraint,
+    Count,
+    Demand,
+    Jobspec,
+    Request,
+    Requirement,
+    Task,
+    Want,
+)
+
+__all__ = [
+    "Cache",
+    "Constraint",
+    "Count",
+    "Demand",
+    "Jobspec",
+    "Request",
+    "Requirement",
+    "Task",
+    "Want",
+    "detect",
+    "read",
+    "read_cached",
+]
