@@ -37,6 +37,7 @@ class ClusterState(OpenWire):
 
     values: dict[str, StateValue] = Field(default_factory=dict)
     at: float = 0.0
+    heartbeat_at: float = 0.0
     alive: bool = False
 
 

@@ -1,0 +1,218 @@
+"""Deciding: where a job goes, as a pure function of the job, the world and the time. No broker, no store.
+
+Every decision returns its reasons; nothing else knows why a cluster was or was not chosen.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from rainbow.jobspec.request import Jobspec, Request
+from rainbow.models.job import RETRYABLE_REJECTS, Reason
+from rainbow_workers.selection import Selections
+from rainbow_workers.selection.base import JobView
+from rainbow_workers.world import World
+
+#: How many clusters an answer names one by one; its totals count them all.
+MAX_NAMED = 64
+
+
+@dataclass(slots=True)
+class Job:
+    """A job to be placed. `allowed` is what its tokens cover (names, ``@groups``, ``*``), `restrict` what it asked
+    for itself; `tried` holds the clusters that refused it, with their reasons. `attempt` is the number this
+    assignment would have."""
+
+    id: str
+    user: str
+    jobspec: Jobspec
+    allowed: frozenset[str]
+    submitted_at: float
+    jti: str = ""
+    token_issued_at: float = 0.0
+    name: str | None = None
+    image: str | None = None
+    restrict: tuple[str, ...] | None = None
+    selection: tuple[str, Mapping[str, Any]] | None = None
+    priority: int = 16
+    expires_at: float | None = None
+    hold_until: float = 0.0
+    satisfy_only: bool = False
+    attempt: int = 1
+    tried: dict[str, Reason] = field(default_factory=dict)
+
+    def view(self) -> JobView:
+        spec = self.jobspec
+        return JobView(self.id, self.user, self.name, self.priority, spec.demand, spec.duration, spec.parameters)
+
+
+Status = Literal["assigned", "satisfied", "no-match", "held", "expired", "unsatisfiable"]
+
+
+@dataclass(slots=True)
+class Decision:
+    """What to do with a job. `retry_in` (seconds) comes with held; `terms` with assigned."""
+
+    status: Status
+    cluster: str | None = None
+    clusters: Sequence[str] = ()
+    total_clusters: int = 0
+    total_matches: int = 0
+    reasons: Mapping[str, Reason] = field(default_factory=dict)
+    terms: Mapping[str, Any] = field(default_factory=dict)
+    retry_in: float = 0.0
+    detail: str | None = None
+
+    @property
+    def total_mismatches(self) -> int:
+        return self.total_clusters - self.total_matches
+
+
+@dataclass(slots=True)
+class _Candidates:
+    """Clusters that match and are open to a kind of job. `names` are reachable ones, else the unreachable ones."""
+
+    request: Request
+    generation: int
+    matching: Sequence[str]
+    names: Sequence[str]
+    reasons: Mapping[str, Reason]
+
+
+class Decider:
+    """Decides on one world. Remembers candidates by request and rights, so that a known kind of job is looked up."""
+
+    def __init__(
+        self,
+        world: World,
+        *,
+        selection: str = "least-loaded",
+        options: Mapping[str, Any] | None = None,
+        retry_after: float = 5.0,
+        max_attempts: int = 20,
+        rng: random.Random | None = None,
+        cache: int = 4096,
+    ) -> None:
+        self._world = world
+        self._default = (selection, options or {})
+        self._retry_after = retry_after
+        self._max_attempts = max_attempts
+        self._rng = rng or random.Random()
+        self._selections = Selections()
+        self._selections.get(*self._default)  # a wrong default is found at start, not with the first job
+        self._cache: OrderedDict[tuple[int, frozenset[str], tuple[str, ...] | None], _Candidates] = OrderedDict()
+        self._cache_size = cache
+
+    def check(self, selection: tuple[str, Mapping[str, Any]]) -> None:
+        """Raise UnknownPlugin or InvalidInput for a selection that a job asks for and that cannot be had."""
+        self._selections.get(*selection)
+
+    def decide(self, job: Job, now: float) -> Decision:
+        """Where `job` goes. Deducts what it takes from the world when it is assigned."""
+        world = self._world
+        found = self._candidates(job)
+        total, matching = len(world.clusters), found.matching
+        if job.expires_at is not None and now > job.expires_at:
+            return Decision("expired", None, (), total, 0, {}, detail=f"not assigned {now - job.expires_at:.0f} s ago")
+        if job.satisfy_only:
+            status: Status = "satisfied" if found.names else "no-match"
+            return Decision(status, None, found.names, total, len(found.names), found.reasons)
+        names = found.names
+        if job.tried:
+            names = [n for n in names if n not in job.tried]
+        if not names:
+            return self._nowhere(job, found, total, now)
+        name, options = job.selection or self._default
+        view = job.view()
+        choice = self._selections.get(name, options).choose(names, world, view, self._rng)
+        reasons = found.reasons
+        if choice.dropped:
+            reasons = {**reasons, **{c: Reason(code="selection", detail=why) for c, why in choice.dropped.items()}}
+        if job.tried:
+            reasons = {**reasons, **job.tried}
+        if choice.cluster is None:
+            return self._wait_or(job, "no-match", reasons, total, len(matching), now)
+        world.reserve(choice.cluster, view.demand)
+        terms = {"selection": name, **choice.terms}
+        return Decision("assigned", choice.cluster, names, total, len(matching), reasons, terms)
+
+    # -- no cluster -------------------------------------------------------------------------------------
+
+    def _nowhere(self, job: Job, found: _Candidates, total: int, now: float) -> Decision:
+        """All matching clusters refused it already, or none matches."""
+        if not found.names:
+            status: Status = "unsatisfiable" if job.tried else "no-match"
+            return self._wait_or(job, status, {**found.reasons, **job.tried}, total, 0, now)
+        again = [n for n in found.names if job.tried[n].code in RETRYABLE_REJECTS]
+        reasons = {**found.reasons, **job.tried}
+        if again and job.attempt <= self._max_attempts:
+            # They may take it later: wait longer each time, and ask all of them again.
+            delay = min(300.0, self._retry_after * 2 ** max(0, job.attempt - 2))
+            return Decision("held", None, found.names, total, len(found.names), reasons, retry_in=delay)
+        return self._wait_or(job, "unsatisfiable", reasons, total, len(found.names), now)
+
+    def _wait_or(
+        self, job: Job, status: Status, reasons: Mapping[str, Reason], total: int, matches: int, now: float
+    ) -> Decision:
+        left = job.hold_until - now
+        if left > 0:
+            return Decision("held", None, (), total, matches, reasons, retry_in=min(left, self._retry_after))
+        return Decision(status, None, (), total, matches, reasons)
+
+    # -- candidates -------------------------------------------------------------------------------------
+
+    def _candidates(self, job: Job) -> _Candidates:
+        request = job.jobspec.request
+        key = (id(request), job.allowed, job.restrict)
+        found = self._cache.get(key)
+        if found is not None and found.generation == self._world.generation and found.request is request:
+            return found
+        found = self._look(request, job.allowed, job.restrict)
+        self._cache[key] = found
+        self._cache.move_to_end(key)
+        if len(self._cache) > self._cache_size:
+            self._cache.popitem(last=False)
+        return found
+
+    def _look(self, request: Request, allowed: frozenset[str], restrict: tuple[str, ...] | None) -> _Candidates:
+        world = self._world
+        matches = world.index.query(request)
+        reasons: dict[str, Reason] = {}
+        wanted = None if restrict is None else world.members(restrict)
+        open_to = None if "*" in allowed else world.members(sorted(allowed))
+        matching: Sequence[str] = matches.names
+        if wanted is not None or open_to is not None:
+            matching = [n for n in matching if (wanted is None or n in wanted) and (open_to is None or n in open_to)]
+        names: Sequence[str] = matching
+        if world.drained:
+            names = [n for n in names if n not in world.drained]
+        if world.unreachable:
+            names = [n for n in names if n not in world.unreachable] or names
+        in_play = world.clusters if wanted is None else sorted(wanted)
+        for name in in_play:
+            if len(reasons) >= MAX_NAMED:
+                break
+            reason = self._why_not(name, matches, open_to)
+            if reason is not None:
+                reasons[name] = reason
+        return _Candidates(request, world.generation, matching, names, reasons)
+
+    def _why_not(self, name: str, matches: Any, open_to: frozenset[str] | None) -> Reason | None:
+        world = self._world
+        cluster = world.clusters.get(name)
+        if cluster is None:
+            return Reason(code="unknown-cluster", detail="no cluster of this name is registered")
+        if open_to is not None and name not in open_to:
+            return Reason(code="denied", detail="the token does not cover this cluster")
+        unmet = matches.unmet(name)
+        if unmet is not None:
+            return Reason(code=unmet.code, detail=f"{unmet.path}: {unmet.detail}" if unmet.path else unmet.detail)
+        if name in world.drained:
+            return Reason(code="drained", detail=cluster.record.drained or "drained")
+        if name in world.unreachable:
+            return Reason(code="unreachable", detail="its agent has not been heard of lately")
+        return None

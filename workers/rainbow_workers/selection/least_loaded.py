@@ -1,0 +1,54 @@
+"""`least-loaded`: the better of two clusters drawn at random (power of two choices).
+
+Two are enough: the most loaded of n clusters then has O(log log n) jobs more than the mean (Mitzenmacher 2001),
+and nothing is sorted, so the cost does not grow with the number of clusters.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rainbow_workers.selection.base import Choice, Fleet, JobView, Load
+
+#: How many more to look at when neither of the two has room now.
+_MORE = 8
+
+
+def headroom(load: Load, job: JobView) -> float:
+    """The share of its scarcest asked-for resource that is left after the job; below 0 it must wait there.
+
+    Jobs that wait already count against a cluster, each like one more job of this size.
+    """
+    demand, free, total = job.demand, load.free, load.total
+    waiting = 1 + load.pending
+    room = 1.0
+    if demand.nodes and total.nodes:
+        room = min(room, (free.nodes - demand.nodes * waiting) / total.nodes)
+    if demand.cores and total.cores:
+        room = min(room, (free.cores - demand.cores * waiting) / total.cores)
+    if demand.gpus and total.gpus:
+        room = min(room, (free.gpus - demand.gpus * waiting) / total.gpus)
+    return room
+
+
+class LeastLoaded:
+    def __init__(self, options: Mapping[str, Any]) -> None:
+        pass
+
+    def choose(self, candidates: Sequence[str], fleet: Fleet, job: JobView, rng: random.Random) -> Choice:
+        size = len(candidates)
+        looked_at: set[int] = set()
+        best, best_room = 0, float("-inf")
+        for draw in range(min(size, 2 + _MORE)):
+            if draw >= 2 and best_room >= 0:
+                break
+            at = int(rng.random() * size)
+            while at in looked_at:
+                at = (at + 1) % size
+            looked_at.add(at)
+            room = headroom(fleet.load(candidates[at]), job)
+            if room > best_room:
+                best, best_room = at, room
+        return Choice(candidates[best], {"headroom": round(best_room, 4), "compared": len(looked_at)})

@@ -1,0 +1,155 @@
+"""What a scheduler knows: the clusters, their load, groups and revocations, kept current from the store's changes.
+
+One object per process, used under its lock. Nothing here talks to store or broker.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from rainbow.errors import InvalidInput
+from rainbow.jobspec.request import Demand
+from rainbow.models.cluster import ClusterRecord, ClusterState, Revocation
+from rainbow.resources import ClusterIndex, Summary
+from rainbow_workers.selection.base import Load
+from rainbow_workers.stores.base import Changes
+
+_NONE = Demand()
+
+
+@dataclass(slots=True)
+class Cluster:
+    """A registered cluster, its latest report, and what is reserved on it."""
+
+    record: ClusterRecord
+    summary: Summary
+    total: Demand
+    state: ClusterState
+    reserved: Demand = _NONE
+
+    def reachable(self, now: float, alive_after: float) -> bool:
+        """Heard of lately; a cluster without an agent (it never sent a heartbeat) is served by hand, and counts as such."""
+        beat = self.state.heartbeat_at
+        return not beat or now - beat <= alive_after
+
+
+class World:
+    """Implements `selection.base.Fleet`."""
+
+    def __init__(self, alive_after: float = 35.0) -> None:
+        self.lock = threading.RLock()
+        self.alive_after = alive_after
+        self.index = ClusterIndex()
+        self.clusters: dict[str, Cluster] = {}
+        self.groups: Mapping[str, frozenset[str]] = {}
+        self.revocations: Sequence[Revocation] = ()
+        self.version = 0
+        #: Goes up with each change that can alter which clusters are candidates (not with loads).
+        self.generation = 0
+        self.problems: dict[str, str] = {}
+        self.drained: frozenset[str] = frozenset()
+        self.unreachable: frozenset[str] = frozenset()
+
+    # -- following the store ------------------------------------------------------------------------
+
+    def apply(self, changes: Changes) -> bool:
+        """Take over changes. True when revocations changed."""
+        if changes.reset:
+            for name in list(self.clusters):
+                self._forget(name)
+            self.groups, self.revocations = {}, ()
+        for name, record in changes.clusters.items():
+            if record is None:
+                self._forget(name)
+            else:
+                self._learn(record)
+        for name, state in changes.states.items():
+            known = self.clusters.get(name)
+            if known is not None:
+                known.state = state
+        for name, reserved in changes.reserved.items():
+            known = self.clusters.get(name)
+            if known is not None:
+                known.reserved = reserved
+        if changes.groups is not None:
+            self.groups = changes.groups
+            self.generation += 1
+        if changes.revocations is not None:
+            self.revocations = changes.revocations
+        self.version = changes.version
+        if changes.clusters or changes.reset:
+            self.drained = frozenset(n for n, c in self.clusters.items() if c.record.drained is not None)
+        return changes.revocations is not None
+
+    def look_around(self, now: float) -> None:
+        """Note which clusters are out of reach now. Called about once a second, not for each job."""
+        unreachable = frozenset(n for n, c in self.clusters.items() if not c.reachable(now, self.alive_after))
+        if unreachable != self.unreachable:
+            self.unreachable = unreachable
+            self.generation += 1
+
+    def _learn(self, record: ClusterRecord) -> None:
+        self.generation += 1
+        known = self.clusters.get(record.name)
+        if known is not None and known.record.digest == record.digest and known.record.matcher == record.matcher:
+            known.record = record
+            return
+        try:
+            summary = Summary.from_bytes(record.summary)
+        except InvalidInput as exc:
+            # A summary of another release: its agent sends a fresh one with its next registration.
+            self.problems[record.name] = exc.message
+            self._forget(record.name)
+            return
+        self.problems.pop(record.name, None)
+        self.index.update(record.name, summary, matcher=record.matcher)
+        total = Demand(summary.nodes, summary.cores, summary.gpus)
+        state = known.state if known else ClusterState()
+        self.clusters[record.name] = Cluster(record, summary, total, state, known.reserved if known else _NONE)
+
+    def _forget(self, name: str) -> None:
+        if self.clusters.pop(name, None) is not None:
+            self.index.remove(name)
+            self.generation += 1
+
+    # -- what decisions ask ---------------------------------------------------------------------------
+
+    def reserve(self, cluster: str, demand: Demand) -> None:
+        """Deduct what was just decided, until the store's own total comes back."""
+        known = self.clusters.get(cluster)
+        if known is not None:
+            r = known.reserved
+            known.reserved = Demand(r.nodes + demand.nodes, r.cores + demand.cores, r.gpus + demand.gpus)
+
+    def load(self, cluster: str) -> Load:
+        known = self.clusters[cluster]
+        values, total, reserved = known.state.values, known.total, known.reserved
+        return Load(
+            total,
+            Demand(
+                _number(values.get("nodes_free"), total.nodes) - reserved.nodes,
+                _number(values.get("cores_free"), total.cores) - reserved.cores,
+                _number(values.get("gpus_free"), total.gpus) - reserved.gpus,
+            ),
+            _number(values.get("jobs_pending"), 0),
+        )
+
+    def values(self, cluster: str) -> Mapping[str, Any]:
+        return self.clusters[cluster].state.values
+
+    def members(self, names: Sequence[str]) -> frozenset[str]:
+        """Cluster names, with ``@groups`` replaced by their members."""
+        out: set[str] = set()
+        for name in names:
+            if name.startswith("@"):
+                out |= self.groups.get(name, frozenset())
+            else:
+                out.add(name)
+        return frozenset(out)
+
+
+def _number(value: Any, default: int) -> int:
+    return int(value) if isinstance(value, int | float) and not isinstance(value, bool) else default
