@@ -12,11 +12,13 @@ from rainbow.jobspec.constraints import read_constraint
 from rainbow.jobspec.counts import read_count
 from rainbow.jobspec.demand import demand_of
 from rainbow.jobspec.durations import read_seconds
-from rainbow.jobspec.problems import invalid, shown
+from rainbow.jobspec.problems import Path, invalid, shown
 from rainbow.jobspec.request import SLOT, XOR_SLOT, Constraint, Jobspec, Request, Task, Want
 
 VERSIONS = (1, 999, 9999)
 """Accepted values of `version`. The last two mark experiments in Flux's own tests, with looser rules."""
+
+SLOTS = (SLOT, XOR_SLOT)
 
 _TOP = frozenset(("version", "resources", "tasks", "attributes"))
 _VERTEX = frozenset(("type", "count", "unit", "exclusive", "with", "label", "id"))
@@ -42,11 +44,11 @@ def read_canonical(document: dict[str, Any], as_v1: bool = False) -> Jobspec:
     resources = document["resources"]
     if type(resources) is not list or not resources:
         raise invalid("resources", f"a list of at least one resource is needed, not {shown(resources)}")
-    wants = tuple(read_vertex(item, f"resources[{at}]", version) for at, item in enumerate(resources))
+    wants = tuple(read_vertex(item, ("resources", at), version) for at, item in enumerate(resources))
     listed = document["tasks"]
     if type(listed) is not list:
         raise invalid("tasks", f"a list is needed, not {shown(listed)}")
-    tasks = tuple(_read_task(item, f"tasks[{at}]") for at, item in enumerate(listed))
+    tasks = tuple(_read_task(item, ("tasks", at)) for at, item in enumerate(listed))
     system = _read_attributes(document["attributes"], version)
     duration, constraint = read_system(system, version)
     is_v1 = version == 1 and has_v1_form(wants)
@@ -55,7 +57,7 @@ def read_canonical(document: dict[str, Any], as_v1: bool = False) -> Jobspec:
     elif as_v1:
         raise invalid(
             "resources" if version == 1 else "version",
-            "not V1 (RFC 25): it takes version 1 and slot>core, slot>(core,gpu) or either under node, with plain counts",
+            "not V1 (RFC 25), which has version 1 and one slot of core, or core and gpu, at the top or in a node",
         )
     elif version == 1 and not _has_slot(wants):
         raise invalid("resources", "no slot in it; say where the tasks go with a resource of type slot")
@@ -73,37 +75,37 @@ def read_canonical(document: dict[str, Any], as_v1: bool = False) -> Jobspec:
 # -- resources -----------------------------------------------------------------------------------
 
 
-def read_vertex(vertex: Any, path: str, version: int = 1, lenient: bool = False) -> Want:
+def read_vertex(vertex: Any, path: Path, version: int = 1, lenient: bool = False) -> Want:
     """Read one resource vertex with all below it. `lenient` takes unknown keys, and slots without a label."""
     if type(vertex) is not dict:
         raise invalid(path, f"a resource is a mapping with type and count, not {shown(vertex)}")
     kind = vertex.get("type")
     if type(kind) is not str:
-        raise invalid(f"{path}.type", f"the type of a resource is text, not {shown(kind)}")
+        raise invalid((path, "type"), f"the type of a resource is text, not {shown(kind)}")
     if "count" not in vertex:
-        raise invalid(f"{path}.count", "missing; say how many")
+        raise invalid((path, "count"), "missing; say how many")
     if not lenient and not _VERTEX.issuperset(vertex):
         _wrong_keys(vertex, _VERTEX, frozenset(), path)
     # RFC 25 leaves it open, and Flux takes it: no gpus asked for.
-    count = read_count(vertex["count"], f"{path}.count", 0 if kind == "gpu" and version == 1 else 1)
+    count = read_count(vertex["count"], (path, "count"), 0 if kind == "gpu" and version == 1 else 1)
     children: tuple[Want, ...] = ()
     if "with" in vertex:
         below = vertex["with"]
         if type(below) is not list:
-            raise invalid(f"{path}.with", f"a list of resources is needed, not {shown(below)}")
-        where = f"{path}.with["
-        children = tuple([read_vertex(one, f"{where}{at}]", version, lenient) for at, one in enumerate(below)])
+            raise invalid((path, "with"), f"a list of resources is needed, not {shown(below)}")
+        where = (path, "with")
+        children = tuple([read_vertex(one, (where, at), version, lenient) for at, one in enumerate(below)])
     exclusive = vertex.get("exclusive")
     if exclusive is not True and exclusive is not False and "exclusive" in vertex:
-        raise invalid(f"{path}.exclusive", f"{shown(exclusive)} is neither true nor false")
+        raise invalid((path, "exclusive"), f"{shown(exclusive)} is neither true nor false")
     for key in ("label", "unit", "id"):
         if key in vertex and type(vertex[key]) is not str:
-            raise invalid(f"{path}.{key}", f"text is needed, not {shown(vertex[key])}")
-    if kind == SLOT or kind == XOR_SLOT:
+            raise invalid((path, key), f"text is needed, not {shown(vertex[key])}")
+    if kind in SLOTS:
         if not children:
-            raise invalid(f"{path}.with", "an empty slot; say what is in it")
+            raise invalid((path, "with"), "an empty slot; say what is in it")
         if not lenient and "label" not in vertex:
-            raise invalid(f"{path}.label", "missing; a slot needs one, for tasks to name it")
+            raise invalid((path, "label"), "missing; a slot needs one, for tasks to name it")
     # Labels only tie tasks to slots. They stay out of the request: jobs that differ by them match alike.
     return Want(kind, count, children, exclusive, vertex.get("unit"))
 
@@ -126,27 +128,27 @@ def has_v1_form(wants: tuple[Want, ...]) -> bool:
 
 
 def _has_slot(wants: tuple[Want, ...]) -> bool:
-    return any(want.type == SLOT or want.type == XOR_SLOT or _has_slot(want.children) for want in wants)
+    return any(want.type in SLOTS or _has_slot(want.children) for want in wants)
 
 
 # -- tasks ---------------------------------------------------------------------------------------
 
 
-def _read_task(task: Any, path: str) -> Task:
+def _read_task(task: Any, path: Path) -> Task:
     if type(task) is not dict:
         raise invalid(path, f"a task is a mapping with command, slot and count, not {shown(task)}")
     if not _TASK.issuperset(task) or "slot" not in task or "count" not in task:
         _wrong_keys(task, _TASK, frozenset(("command", "slot", "count")), path)
     slot = task["slot"]
     if type(slot) is not str:
-        raise invalid(f"{path}.slot", f"the label of a slot is needed, not {shown(slot)}")
+        raise invalid((path, "slot"), f"the label of a slot is needed, not {shown(slot)}")
     if len(task) > 3:
         _check_task_extras(task, path)
-    command = read_command(task.get("command"), f"{path}.command")
-    return Task(command=command, slot=slot, count=_task_count(task["count"], f"{path}.count"))
+    command = read_command(task.get("command"), (path, "command"))
+    return Task(command=command, slot=slot, count=_task_count(task["count"], (path, "count")))
 
 
-def read_command(command: Any, path: str) -> tuple[str, ...]:
+def read_command(command: Any, path: Path) -> tuple[str, ...]:
     """A command as a list of its words. Raises InvalidJobspec."""
     if type(command) is not list or not command:
         raise invalid(path, f"a list of at least one text is needed, not {shown(command)}")
@@ -158,7 +160,7 @@ def read_command(command: Any, path: str) -> tuple[str, ...]:
     return tuple(command)
 
 
-def _task_count(count: Any, path: str) -> tuple[tuple[str, Any], ...]:
+def _task_count(count: Any, path: Path) -> tuple[tuple[str, Any], ...]:
     if type(count) is not dict or len(count) != 1:
         raise invalid(path, "exactly one of per_slot, total or per_resource is needed, as a mapping")
     (kind, number), *_ = count.items()
@@ -166,25 +168,25 @@ def _task_count(count: Any, path: str) -> tuple[tuple[str, Any], ...]:
         raise invalid(path, f"{shown(kind)} is none of per_slot, total, per_resource")
     if kind == "per_resource":
         if type(number) is not dict or type(number.get("type")) is not str:
-            raise invalid(f"{path}.per_resource", "a mapping with type and count is needed")
+            raise invalid((path, "per_resource"), "a mapping with type and count is needed")
         each = number.get("count")
         value: Any = (number["type"], each)
     else:
         value = each = number
     if type(each) is not int or each < 1:
-        raise invalid(f"{path}.{kind}", f"{shown(each)} is no number of tasks; write a whole number from 1 up")
+        raise invalid((path, kind), f"{shown(each)} is no number of tasks; write a whole number from 1 up")
     return ((kind, value),)
 
 
-def _check_task_extras(task: dict[str, Any], path: str) -> None:
+def _check_task_extras(task: dict[str, Any], path: Path) -> None:
     if "distribution" in task and type(task["distribution"]) is not str:
-        raise invalid(f"{path}.distribution", f"text is needed, not {shown(task['distribution'])}")
+        raise invalid((path, "distribution"), f"text is needed, not {shown(task['distribution'])}")
     attributes = task.get("attributes", {})
     if type(attributes) is not dict:
-        raise invalid(f"{path}.attributes", f"a mapping is needed, not {shown(attributes)}")
+        raise invalid((path, "attributes"), f"a mapping is needed, not {shown(attributes)}")
     for key, value in attributes.items():
         if type(value) is not (dict if key == "environment" else str):
-            raise invalid(f"{path}.attributes.{key}", f"{shown(value)} has no place here")
+            raise invalid(((path, "attributes"), key), f"{shown(value)} has no place here")
 
 
 # -- attributes ----------------------------------------------------------------------------------
@@ -225,7 +227,7 @@ def read_system(system: dict[str, Any] | None, version: int) -> tuple[float | No
         raise invalid("attributes.system.cwd", f"the path of a folder is needed, not {shown(system['cwd'])}")
     for key in ("job", "shell", "environment"):
         if key in system and type(system[key]) is not dict:
-            raise invalid(f"attributes.system.{key}", f"a mapping is needed, not {shown(system[key])}")
+            raise invalid(("attributes.system", key), f"a mapping is needed, not {shown(system[key])}")
     if "shell" in system:
         _check_shell(system["shell"])
     if "dependencies" in system:
@@ -241,7 +243,7 @@ def _check_shell(shell: dict[str, Any]) -> None:
     if "per-resource" in options:
         each = options["per-resource"]
         if type(each) is not dict or type(each.get("type")) is not str:
-            raise invalid(f"{path}.per-resource", "a mapping with a type, such as node or core, is needed")
+            raise invalid((path, "per-resource"), "a mapping with a type, such as node or core, is needed")
 
 
 def _check_dependencies(dependencies: Any) -> None:
@@ -250,7 +252,7 @@ def _check_dependencies(dependencies: Any) -> None:
         raise invalid(path, f"a list is needed, not {shown(dependencies)}")
     for at, one in enumerate(dependencies):
         if type(one) is not dict or type(one.get("scheme")) is not str or type(one.get("value")) is not str:
-            raise invalid(f"{path}[{at}]", "a mapping with scheme and value, both text, is needed (RFC 26)")
+            raise invalid((path, at), "a mapping with scheme and value, both text, is needed (RFC 26)")
 
 
 def _check_v1_job(tasks: tuple[Task, ...], system: dict[str, Any] | None) -> None:
@@ -268,10 +270,10 @@ def _job_name(system: dict[str, Any] | None) -> str | None:
     return name if type(name) is str else None
 
 
-def _wrong_keys(given: dict[str, Any], known: frozenset[str], needed: frozenset[str], path: str) -> None:
+def _wrong_keys(given: dict[str, Any], known: frozenset[str], needed: frozenset[str], path: Path) -> None:
     """Say which key is missing or unknown. Only called when one is."""
     missing = sorted(needed - given.keys())
     if missing:
-        raise invalid(f"{path}.{missing[0]}" if path else missing[0], "missing")
+        raise invalid((path, missing[0]), "missing")
     unknown = sorted(given.keys() - known)
     raise invalid(path, f"unknown key {shown(unknown[0])}; the keys are {', '.join(sorted(known))}")

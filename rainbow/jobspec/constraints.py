@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from typing import Any, cast
 
 from rainbow.errors import InvalidInput
-from rainbow.jobspec.problems import invalid, shown
+from rainbow.jobspec.problems import Path, invalid, shown
 from rainbow.jobspec.request import Constraint
 from rainbow.resources.hostlist import Hostlist
 from rainbow.resources.idset import IdSet
@@ -17,7 +18,7 @@ NEVER = Constraint("not", ())
 """What no node meets: the negation of an empty, hence true, conjunction."""
 
 
-def read_constraint(value: Any, path: str) -> Constraint | None:
+def read_constraint(value: Any, path: Path) -> Constraint | None:
     """Read a constraint object; None when it holds for every node.
 
     What always holds is left out, and repeated values are dropped, so that constraints that say the same
@@ -34,7 +35,7 @@ def read_constraint(value: Any, path: str) -> Constraint | None:
     if len(value) > 1:
         raise invalid(path, "a constraint has one operator; combine several with and or or")
     (operator, values), *_ = value.items()
-    path = f"{path}.{operator}"
+    path = (path, operator)
     if operator not in ("and", "or", "not", "properties", "hostlist", "ranks"):
         raise invalid(path, "unknown operator; write and, or, not, properties, hostlist or ranks")
     if type(values) is not list:
@@ -45,7 +46,7 @@ def read_constraint(value: Any, path: str) -> Constraint | None:
         return _leaf(operator, [_hosts(text, path) for text in values])
     if operator == "ranks":
         return _leaf(operator, [_ranks(text, path) for text in values])
-    inner = [read_constraint(item, f"{path}[{at}]") for at, item in enumerate(values)]
+    inner = [read_constraint(item, (path, at)) for at, item in enumerate(values)]
     kept = list(dict.fromkeys(item for item in inner if item is not None))
     if operator == "or":
         # One alternative that always holds makes the whole hold; so does an empty list (RFC 31).
@@ -59,7 +60,7 @@ def _leaf(operator: str, values: list[str]) -> Constraint:
     return Constraint(cast(Any, operator), tuple(dict.fromkeys(values)))
 
 
-def _property(text: Any, path: str) -> str:
+def _property(text: Any, path: Path) -> str:
     if type(text) is not str:
         raise invalid(path, f"{shown(text)} is no property name; write text")
     name = text.removeprefix("^")
@@ -68,17 +69,15 @@ def _property(text: Any, path: str) -> str:
     return text
 
 
-def _hosts(text: Any, path: str) -> str:
+def _hosts(text: Any, path: Path) -> str:
     if type(text) is not str:
         raise invalid(path, f"{shown(text)} is no hostlist; write text such as node[0-3]")
-    try:
-        Hostlist.parse(text)
-    except InvalidInput as exc:
-        raise invalid(path, str(exc)) from None
+    if problem := _hostlist_problem(text):
+        raise invalid(path, problem)
     return text
 
 
-def _ranks(text: Any, path: str) -> str:
+def _ranks(text: Any, path: Path) -> str:
     if type(text) is int:  # not by the letter of RFC 31, yet flux-sched's own samples have plain numbers
         text = str(text)
     if type(text) is not str:
@@ -88,3 +87,19 @@ def _ranks(text: Any, path: str) -> str:
     except InvalidInput as exc:
         raise invalid(path, str(exc)) from None
     return text
+
+
+def _hostlist_problem(text: str) -> str | None:
+    """What is wrong with a hostlist. Jobs name the same few hosts again and again: short ones are remembered."""
+    return _remembered_problem(text) if len(text) <= 256 else _find_problem(text)
+
+
+def _find_problem(text: str) -> str | None:
+    try:
+        Hostlist.parse(text)
+    except InvalidInput as exc:
+        return str(exc)
+    return None
+
+
+_remembered_problem = lru_cache(maxsize=2048)(_find_problem)

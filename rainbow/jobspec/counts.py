@@ -11,7 +11,7 @@ from functools import lru_cache
 from typing import Any
 
 from rainbow.errors import InvalidInput
-from rainbow.jobspec.problems import invalid, shown
+from rainbow.jobspec.problems import Path, invalid, shown
 from rainbow.jobspec.request import Count
 from rainbow.resources.idset import MAX_ID, IdSet
 
@@ -28,7 +28,7 @@ def exactly(number: int) -> Count:
 ONE = exactly(1)
 
 
-def read_count(value: Any, path: str, least: int = 1) -> Count:
+def read_count(value: Any, path: Path, least: int = 1) -> Count:
     """Read a count of at least `least`.
 
     Raises:
@@ -45,7 +45,7 @@ def read_count(value: Any, path: str, least: int = 1) -> Count:
     raise invalid(path, f"{shown(value)} is no count; write a whole number, a range or a mapping with min")
 
 
-def _from_text(text: str, path: str) -> Count:
+def _from_text(text: str, path: Path) -> Count:
     body = text[1:-1] if text.startswith("[") and text.endswith("]") else text
     match = _RANGE.fullmatch(body)
     if match is not None:
@@ -60,30 +60,30 @@ def _from_text(text: str, path: str) -> Count:
     return Count(allowed.first(), allowed.last())
 
 
-def _from_mapping(value: dict[str, Any], path: str) -> Count:
+def _from_mapping(value: dict[str, Any], path: Path) -> Count:
     if not _KEYS.issuperset(value):
         raise invalid(path, f"unknown key {shown(min(set(value) - _KEYS))}; a range has min, max, operator, operand")
     if "min" not in value:
         raise invalid(path, "a range needs min")
-    low = _whole(value["min"], f"{path}.min")
+    low = _whole(value["min"], (path, "min"))
     if len(value) == 1:
         return Count(low, None)
     if len(value) != 4:
         raise invalid(path, "a range has max, operator and operand together, or none of them")
     operator = value["operator"]
     if type(operator) is not str or operator not in ("+", "*", "^"):
-        raise invalid(f"{path}.operator", f"{shown(operator)} is no operator; write +, * or ^")
-    high = _whole(value["max"], f"{path}.max")
-    return _range(low, high, operator, _whole(value["operand"], f"{path}.operand"), path)
+        raise invalid((path, "operator"), f"{shown(operator)} is no operator; write +, * or ^")
+    high = _whole(value["max"], (path, "max"))
+    return _range(low, high, operator, _whole(value["operand"], (path, "operand")), path)
 
 
-def _whole(value: Any, path: str) -> int:
+def _whole(value: Any, path: Path) -> int:
     if type(value) is not int or not 1 <= value <= MAX_ID:
         raise invalid(path, f"{shown(value)} is no whole number from 1 up")
     return value
 
 
-def _range(low: int, high: int | None, operator: str, operand: int, path: str) -> Count:
+def _range(low: int, high: int | None, operator: str, operand: int, path: Path) -> Count:
     if operator != "+" and operand < 2:
         raise invalid(path, f"operator {operator} needs an operand of at least 2")
     if operator == "^" and low < 2:

@@ -14,7 +14,7 @@ _UNITS = (("ms", 0.001), ("s", 1.0), ("m", 60.0), ("h", 3600.0), ("d", 86400.0),
 
 def read_seconds(value: Any, path: str) -> float:
     """A number of seconds, finite and not negative. Raises InvalidJobspec."""
-    if (type(value) is int or type(value) is float) and 0 <= value and isfinite(value):
+    if (type(value) is int or type(value) is float) and value >= 0 and isfinite(value):
         return float(value)
     raise invalid(path, f"{shown(value)} is no duration; write a number of seconds from 0 up")
 

@@ -2,14 +2,29 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeAlias
 
 from rainbow.errors import InvalidJobspec
 
+Path: TypeAlias = "str | tuple[Path, str | int]"
+"""Where in a document: a text such as ``resources[0].count``, or a pair of the place around and a key or index.
 
-def invalid(path: str, problem: str) -> InvalidJobspec:
-    """The error for `problem` at `path` (such as ``resources[0].count``); the caller raises it."""
-    return InvalidJobspec(f"jobspec: {path}: {problem}" if path else f"jobspec: {problem}")
+Pairs cost next to nothing to make; they are only spelled out when something is wrong.
+"""
+
+
+def invalid(path: Path, problem: str) -> InvalidJobspec:
+    """The error for `problem` at `path`; the caller raises it."""
+    place = spelled(path)
+    return InvalidJobspec(f"jobspec: {place}: {problem}" if place else f"jobspec: {problem}")
+
+
+def spelled(path: Path) -> str:
+    parts: list[str] = []
+    while not isinstance(path, str):
+        path, key = path
+        parts.append(f"[{key}]" if isinstance(key, int) else f".{key}")
+    return "".join([path, *reversed(parts)]).removeprefix(".")
 
 
 def shown(value: Any) -> str:
