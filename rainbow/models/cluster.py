@@ -32,7 +32,11 @@ class ClusterRecord(OpenWire):
 
 class ClusterState(OpenWire):
     """The latest report of an agent. `values` are flat: `nodes_free`, `cores_free`, `gpus_free`, `jobs_pending`,
-    `jobs_running`, and what the admin adds (`cost_per_node_hour`). `at` is the registrar's clock, in seconds.
+    `jobs_running`, and what the admin adds (`cost_per_node_hour`).
+
+    `at` is the time of the latest report of any kind and `heartbeat_at` of the latest heartbeat (0: none yet), both
+    on the registrar's clock, in seconds since 1970. `alive` is what held when the state was read: nothing is written
+    when an agent falls silent, so whoever keeps a state judges by `heartbeat_at`.
     """
 
     values: dict[str, StateValue] = Field(default_factory=dict)

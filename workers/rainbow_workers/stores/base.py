@@ -1,8 +1,10 @@
 """The contract of a store plugin: who the clusters are, and what became of each job.
 
 Two tables of six methods each. Every write is idempotent or a compare-and-set, since a client library may
-send a write twice. Anything that cannot reach the store raises StoreUnavailable: nothing was decided.
-Times are seconds since 1970.
+send a write twice. Anything that cannot reach the store raises StoreUnavailable: the caller learnt nothing, and
+asks again; a store that refuses our password or lacks a right raises BadCredentials.
+Times are seconds since 1970. How long something lasts (`reserve_s`, `ttl`, `keep`) is counted on the store's own
+clock, so that a sender with a wrong one can neither block a cluster nor lose a record.
 """
 
 from __future__ import annotations
@@ -20,8 +22,12 @@ from rainbow.models.job import JobEvent, JobRecord
 class Changes:
     """What changed since a version of the store's change counter. None in a mapping means "gone".
 
+    `clusters` has a cluster's record when that changed, `states` its state when that did, `reserved` the sum of its
+    reservations likewise: a heartbeat does not bring the summary again. A cluster that is new (also one deleted and
+    registered again in between) is in all three, with an empty state and nothing reserved at first.
     `groups` and `revocations` are whole, and None when they did not change. `reset` says that the store is
-    another one than before (emptied, restored): forget everything first.
+    another one than before (emptied, restored, restarted, failed over): forget everything first; all that there is
+    comes with it. Versions only ever rise, also across a reset.
     """
 
     version: int
@@ -36,7 +42,8 @@ class Changes:
 @dataclass(frozen=True, slots=True)
 class Assignment:
     """Job `id` goes to `cluster` as its attempt number `attempt`, and takes `demand` there until reported or
-    `reserve_s` seconds have passed. `answer` is kept to answer the same id again.
+    `reserve_s` seconds have passed. `answer` is kept to answer the same id again. `at` is when it was decided,
+    `submitted_at` when the job came in: they become `times` of the record.
     """
 
     id: str
@@ -54,7 +61,10 @@ class Assignment:
 @dataclass(frozen=True, slots=True)
 class Assigned:
     """Outcomes of a batch, one each: None when the assignment holds (also when the same one was made before by
-    a try that died, see `repeated`), else the record that stands in its way."""
+    a try that died, see `repeated`), else the record that stands in its way, with its answer, without history.
+    For a job nobody knows but whose cancel was asked for, that is a `submitted` one with `cancel_requested`.
+
+    `changes` contains what this batch itself reserved."""
 
     outcomes: Sequence[JobRecord | None]
     repeated: frozenset[int]
@@ -64,7 +74,8 @@ class Assigned:
 @dataclass(frozen=True, slots=True)
 class Recorded:
     """A job after an event. `applied` is False for an event that changed nothing: a repeat, or an older attempt's.
-    `watchers` are the addresses (reply_to, correlation_id) that want to know."""
+    `watchers` are the addresses (reply_to, correlation_id) that want to know. `record` comes without history and
+    answer (both can be long, and `get` has them)."""
 
     record: JobRecord
     applied: bool
@@ -73,19 +84,23 @@ class Recorded:
 
 class ClusterTable(Protocol):
     def changes(self, since: int) -> Changes:
-        """All that changed after version `since` (0: everything)."""
+        """All that changed after version `since` (0: everything there is)."""
 
     def put(self, record: ClusterRecord, expect: str | None) -> None:
         """Write a cluster. `expect` is the `registration` it must have now (None: it must not exist). Raises Conflict.
 
-        Writing the same record again is fine."""
+        Writing the same record again is fine, whatever `expect` says."""
 
     def delete(self, name: str) -> None:
-        """Forget a cluster: record, state, reservations, memberships. Missing is fine."""
+        """Forget a cluster: record, state, reservations, memberships. Missing is fine. Job records stay: they are
+        history, and go by their own time."""
 
     def report(self, reports: Sequence[StateReport], at: float) -> None:
         """Merge state values, note the heartbeat, end the reservations that are `included`. A report for a cluster
-        that is not registered, or with another `registration` than its, is dropped."""
+        that is not registered, or with another `registration` than its (None fits any), is dropped.
+
+        `at` is the caller's clock. A report that comes late (an older `at` than the cluster's latest) only adds
+        values that are not there yet, and never turns `at` or `heartbeat_at` back."""
 
     def set_group(self, group: str, members: frozenset[str]) -> None:
         """Make a group exactly `members`; empty removes it. `group` is written with its ``@``."""
@@ -100,27 +115,39 @@ class Ledger(Protocol):
 
         One round trip. An assignment holds when the job is unknown, or its record has attempt ``attempt - 1`` and is
         submitted, held, rejected or assigned (timed out), and no cancel was asked for. An identical assignment
-        (same attempt and cluster) that stands already holds again and is `repeated`.
+        (same attempt and cluster) that stands already (still `assigned`, no cancel asked for) holds again and is
+        `repeated`: it reserves nothing anew.
+
+        One that holds makes the record `assigned` with its attempt, cluster, user, name, answer, times and an entry of
+        the history, forgets what the attempt before left (flux_id, returncode, code, detail, output) and ends that
+        one's reservation. Nothing is reserved on a cluster that is not registered.
         """
 
     def record(self, events: Sequence[JobEvent]) -> list[Recorded]:
         """Apply events in order, fenced: a terminal state never changes, an older attempt changes nothing, and within
-        an attempt only a higher `rainbow.models.job.RANK` counts. All are kept in the history (bounded). An event of
-        an unknown job, or of a newer attempt than known, creates or advances the record: that is how running jobs are
-        adopted after the store was lost. A `rejected` event, or a terminal one, ends the job's reservation."""
+        an attempt only a higher `rainbow.models.job.RANK` counts. All are kept in the history (bounded: the first few
+        and the last), those that changed nothing with ``stale: True``. An event of an unknown job, or of a newer attempt
+        than known, creates or advances the record: that is how running jobs are adopted after the store was lost. A
+        `rejected` event, or a terminal one, ends the reservation of its attempt, also when it is stale.
+
+        Fields that an event does not have keep their value, but a newer attempt starts without the flux_id, returncode,
+        code, detail and output of the one before. `times` has the first time of each state, with ``ended`` for all
+        terminal ones. An ended job is forgotten `StoreOptions.keep` seconds later."""
 
     def get(self, ids: Sequence[str]) -> list[JobRecord | None]:
-        """Records with their history, in the order asked."""
+        """Records with their history and answer, in the order asked; None for one that is unknown."""
 
     def find(self, *, state: str | None, cluster: str | None, user: str | None, limit: int) -> list[JobRecord]:
-        """The newest jobs (by first event) that fit, newest first, without history."""
+        """The newest jobs (by the time of their first event; for an assignment, `submitted_at`) that fit all that is
+        given, newest first, without history and answer."""
 
     def watch(self, ids: Sequence[str], address: tuple[str, str], ttl: float) -> None:
-        """For `ttl` seconds, name `address` among the watchers of these jobs."""
+        """For `ttl` seconds, name `address` among the watchers of these jobs, known or not. Again: a new `ttl`."""
 
     def cancel(self, ids: Sequence[str]) -> list[JobRecord | None]:
         """Mark jobs as to be cancelled, durably, and give their records (None: unknown; marked all the same, so that
-        a submission still on its way is stopped). Terminal ones are left alone. Repeating is harmless."""
+        a submission still on its way is stopped: for a day). Terminal ones are left alone. Repeating is harmless.
+        Records come without history and answer."""
 
 
 class Store(Protocol):
@@ -133,4 +160,5 @@ class Store(Protocol):
     def warnings(self) -> list[str]:
         """What an operator should mend, a line each: an evicting policy, no persistence."""
 
-    def close(self) -> None: ...
+    def close(self) -> None:
+        """Let go of connections. The data stays."""
