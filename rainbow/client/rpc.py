@@ -6,23 +6,18 @@ is sent again, with the same correlation id, until the time limit. Answers to ea
 
 from __future__ import annotations
 
-import queue
-import threading
 import time
-import uuid
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from rainbow import codec, topology
 from rainbow.backoff import Backoff
-from rainbow.brokers.base import REPLIES, Broker, Consumer, Delivery, Message
+from rainbow.brokers.base import Broker, Delivery, Message
+from rainbow.client.mailbox import Mailbox, Slot
 from rainbow.errors import InvalidInput, PublishFailed, RainbowError, TimedOut, TooLarge, Unroutable
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
-
-
-_PREFETCH = 1000
 
 
 def _classes(base: type[RainbowError]) -> Iterator[type[RainbowError]]:
@@ -41,7 +36,8 @@ class Rpc:
     """Calls to the registrar through `broker`. May be used from several threads.
 
     `token` (or what it returns, asked at each call) is put into requests that carry none. `timeout` in seconds is
-    for a whole call; after `resend` seconds without an answer the request is sent again.
+    for a whole call; after `resend` seconds without an answer the request is sent again. `mailbox` is shared with
+    others who wait for answers on the same broker; without one, Rpc has its own.
     """
 
     def __init__(
@@ -52,16 +48,14 @@ class Rpc:
         timeout: float = 30.0,
         resend: float = 5.0,
         max_bytes: int = 64 << 20,
+        mailbox: Mailbox | None = None,
     ) -> None:
         self._broker = broker
         self._token = token
         self._timeout = timeout
         self._resend = resend
         self._max_bytes = max_bytes
-        self._lock = threading.Lock()
-        self._waiting: dict[str, queue.SimpleQueue[Delivery]] = {}
-        self._consumer: Consumer | None = None
-        self._closed = threading.Event()
+        self._mailbox = mailbox or Mailbox(broker)
 
     def call(self, request: BaseModel | Mapping[str, Any], timeout: float | None = None) -> dict[str, Any]:
         """The result of `request`.
@@ -69,8 +63,7 @@ class Rpc:
         Raises the error the registrar answered with (by its code); TimedOut without an answer; Unroutable when
         the control queue does not exist; BadCredentials when the broker does not let us in.
         """
-        with _Call(self, request) as call:
-            return call.reply(self._timeout if timeout is None else timeout)
+        return self._ask(request, self._mailbox.open(), self._timeout if timeout is None else timeout)
 
     def stream(
         self, request: BaseModel | Mapping[str, Any], timeout: float | None = None
@@ -79,34 +72,51 @@ class Rpc:
 
         None is given about once a second while nothing comes, so that the caller can stop or ask anew.
         """
-        with _Call(self, request) as call:
-            yield call.reply(self._timeout if timeout is None else timeout)
-            while not self._closed.is_set():
-                delivery = call.wait(1.0)
-                yield (
-                    None
-                    if delivery is None
-                    else codec.decode(delivery.body, delivery.content_type, max_bytes=self._max_bytes)
-                )
+        slot = self._mailbox.open()
+        yield self._ask(request, slot, self._timeout if timeout is None else timeout)
+        while not self._mailbox.closed:
+            delivery = slot.wait(1.0)
+            yield (
+                None
+                if delivery is None
+                else codec.decode(delivery.body, delivery.content_type, max_bytes=self._max_bytes)
+            )
 
     def send(self, request: BaseModel | Mapping[str, Any], timeout: float | None = None) -> None:
         """Send `request` without asking for an answer: done when the broker has it. Raises PublishFailed."""
-        message = self._message(request, None, None)
-        self._broker.publish([message]).check(self._timeout if timeout is None else timeout)
+        self.post(request, None, timeout)
+
+    def post(self, request: BaseModel | Mapping[str, Any], slot: Slot | None, timeout: float | None = None) -> None:
+        """Send `request`, its answers to go to `slot`: done when the broker has it. Raises PublishFailed."""
+        message = self._message(request, slot)
+        try:
+            self._broker.publish([message]).check(self._timeout if timeout is None else timeout)
+        except Unroutable:
+            raise Unroutable(
+                "the broker has no control queue: run `rainbow broker setup` or start rainbow-scheduler"
+            ) from None
+
+    def read(self, delivery: Delivery) -> dict[str, Any]:
+        """The result in an answer. Raises the error it holds, and InvalidInput when it cannot be read."""
+        from rainbow.models.control import ControlReply
+        from rainbow.models.wire import parse
+
+        data = codec.decode(delivery.body, delivery.content_type, max_bytes=self._max_bytes)
+        try:
+            reply = parse(ControlReply, data)
+        except InvalidInput as exc:
+            raise InvalidInput(f"the registrar's answer cannot be read: {exc}") from None
+        if not reply.ok:
+            raise error_from(reply.code, reply.error)
+        return reply.result
 
     def close(self) -> None:
         """Stop listening for answers. The broker stays open. Idempotent."""
-        self._closed.set()
-        with self._lock:
-            consumer, self._consumer = self._consumer, None
-        if consumer is not None:
-            consumer.cancel()
+        self._mailbox.close()
 
     # -- inside --------------------------------------------------------------------------------------
 
-    def _message(
-        self, request: BaseModel | Mapping[str, Any], correlation_id: str | None, reply_to: str | None
-    ) -> Message:
+    def _message(self, request: BaseModel | Mapping[str, Any], slot: Slot | None) -> Message:
         data = dict(request) if isinstance(request, Mapping) else request.model_dump(exclude_none=True)
         if not data.get("token"):
             token = self._token() if callable(self._token) else self._token
@@ -121,94 +131,34 @@ class Rpc:
             routing_key=str(data["op"]),
             body=body,
             content_type=codec.MSGPACK if binary else codec.JSON,
-            message_id=correlation_id,
-            correlation_id=correlation_id,
-            reply_to=reply_to,
+            message_id=slot.id if slot else None,
+            correlation_id=slot.id if slot else None,
+            reply_to=slot.address if slot else None,
         )
 
-    def _listen(self) -> Consumer:
-        """The consumer of answers; a thread hands them to the calls that wait for them."""
-        with self._lock:
-            if self._closed.is_set():
-                raise RainbowError("the client is closed")
-            if self._consumer is None:
-                self._consumer = self._broker.consume(REPLIES, prefetch=_PREFETCH)
-                threading.Thread(target=self._receive, args=(self._consumer,), name="rpc", daemon=True).start()
-            return self._consumer
-
-    def _receive(self, consumer: Consumer) -> None:
-        while not self._closed.is_set():
-            deliveries = consumer.take(_PREFETCH, 1.0)
-            for delivery in deliveries:
-                with self._lock:
-                    waiting = self._waiting.get(delivery.correlation_id or "")
-                if waiting is not None:
-                    waiting.put(delivery)
-            consumer.ack(deliveries)
-
-
-class _Call:
-    """One request under way."""
-
-    def __init__(self, rpc: Rpc, request: BaseModel | Mapping[str, Any]) -> None:
-        self._rpc = rpc
-        self._id = str(uuid.uuid4())
-        self._answers: queue.SimpleQueue[Delivery] = queue.SimpleQueue()
-        self._message = rpc._message(request, self._id, rpc._listen().address)
-
-    def __enter__(self) -> _Call:
-        with self._rpc._lock:
-            self._rpc._waiting[self._id] = self._answers
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        with self._rpc._lock:
-            self._rpc._waiting.pop(self._id, None)
-
-    def wait(self, timeout: float) -> Delivery | None:
-        try:
-            return self._answers.get(timeout=max(0.0, timeout))
-        except queue.Empty:
-            return None
-
-    def reply(self, timeout: float) -> dict[str, Any]:
+    def _ask(self, request: BaseModel | Mapping[str, Any], slot: Slot, timeout: float) -> dict[str, Any]:
         end = time.monotonic() + timeout
         backoff = Backoff(0.1, 2.0)
         failure: RainbowError | None = None
         while (left := end - time.monotonic()) > 0:
             try:
-                self._rpc._broker.publish([self._message]).check(left)
+                self.post(request, slot, left)
                 failure = None
             except Unroutable:
-                raise Unroutable(
-                    "the broker has no control queue: run `rainbow broker setup` or start rainbow-scheduler"
-                ) from None
+                raise
             except PublishFailed as exc:  # lost, blocked or refused: it may work in a moment
                 failure = exc
             except TimedOut:
                 break
-            delay = self._rpc._resend if failure is None else backoff.next()
-            delivery = self.wait(min(delay, end - time.monotonic()))
+            delay = self._resend if failure is None else backoff.next()
+            delivery = slot.wait(min(delay, end - time.monotonic()))
             if delivery is not None:
-                return self._result(delivery)
+                return self.read(delivery)
         if failure is not None:
             raise failure
         raise TimedOut(
             f"the registrar did not answer within {timeout:g} s: is rainbow-scheduler running and reaching its store?"
         )
-
-    def _result(self, delivery: Delivery) -> dict[str, Any]:
-        from rainbow.models.control import ControlReply
-        from rainbow.models.wire import parse
-
-        data = codec.decode(delivery.body, delivery.content_type, max_bytes=self._rpc._max_bytes)
-        try:
-            reply = parse(ControlReply, data)
-        except InvalidInput as exc:
-            raise InvalidInput(f"the registrar's answer cannot be read: {exc}") from None
-        if not reply.ok:
-            raise error_from(reply.code, reply.error)
-        return reply.result
 
 
 __all__ = ["Rpc", "error_from"]

@@ -1,0 +1,122 @@
+"""Which token speaks for the caller in which request.
+
+Several may be at hand: one's own (`token`, `token_file`), one for each cluster one may submit to (`clusters`, as
+the first rainbow has it), and the one of the cluster this machine serves (`cluster.secret`).
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from rainbow.errors import Denied, InvalidSettings
+from rainbow.settings import Settings, secret
+
+NO_TOKEN = (
+    "no token: set RAINBOW_TOKEN, write `token:` into rainbow-config.yaml, or ask your administrator for one "
+    "(`rainbow token issue`)"
+)
+
+
+def peek(token: str) -> dict[str, Any]:
+    """The claims in `token`, not verified: to choose among tokens and to show them. {} when it is no token."""
+    try:
+        body = token.split(".")[1]
+        claims = json.loads(base64.urlsafe_b64decode(body + "=" * (-len(body) % 4)))
+    except (IndexError, ValueError):
+        return {}
+    return claims if isinstance(claims, dict) else {}
+
+
+def read_token_file(path: Path) -> str:
+    """The token in a file. Raises InvalidSettings."""
+    try:
+        text = path.read_text().strip()
+    except (OSError, UnicodeDecodeError) as exc:
+        raise InvalidSettings(
+            f"token file {path} cannot be read: {getattr(exc, 'strerror', None) or 'no text'}"
+        ) from None
+    if not text:
+        raise InvalidSettings(f"token file {path} is empty")
+    return text
+
+
+def _distinct(tokens: Iterable[str | None]) -> list[str]:
+    return list(dict.fromkeys(t for t in tokens if t))
+
+
+@dataclass(frozen=True, slots=True)
+class Credentials:
+    """The tokens at hand. With `only`, that one is used for everything."""
+
+    only: str | None = field(default=None, repr=False)
+    own: str | None = field(default=None, repr=False)
+    clusters: Mapping[str, str] = field(default_factory=dict, repr=False)
+    served: str | None = None
+    agent: str | None = field(default=None, repr=False)
+
+    @staticmethod
+    def from_settings(settings: Settings, token: str | None = None) -> Credentials:
+        """Raises InvalidSettings for a token file that cannot be read."""
+        own = secret(settings.token)
+        if own is None and settings.token_file is not None and token is None:
+            own = read_token_file(settings.token_file)
+        return Credentials(
+            only=token,
+            own=own,
+            clusters={c.name: c.token.get_secret_value() for c in settings.clusters},
+            served=settings.cluster.name,
+            agent=secret(settings.cluster.secret),
+        )
+
+    def for_submission(self, clusters: Sequence[str] = ()) -> list[str]:
+        """One's own, and those of all clusters in the settings, or only of those named. Raises Denied if there are none."""
+        if self.only:
+            return [self.only]
+        named = self.clusters.values() if not clusters else (self.clusters.get(name) for name in clusters)
+        # A token for registering or for an agent opens nothing here: it need not travel.
+        own = self.own if self.own and peek(self.own).get("role") not in ("register", "agent") else None
+        tokens = _distinct((own, *named))
+        if not tokens:
+            known = f": there is one for {', '.join(sorted(self.clusters))}" if clusters and self.clusters else ""
+            raise Denied(f"no token for {', '.join(clusters)}{known}" if known else NO_TOKEN)
+        return tokens
+
+    def for_jobs(self) -> list[str]:
+        """Those whose jobs one may see, the most powerful first, one of each subject. Raises Denied if there are none."""
+        if self.only:
+            return [self.only]
+        seen: dict[str, str] = {}
+        for token in _distinct((self.own, *self.clusters.values(), self.agent)):
+            claims = peek(token)
+            if claims.get("role") == "register":
+                continue
+            if claims.get("role") == "admin":
+                return [token]
+            seen.setdefault(f"{claims.get('role')} {claims.get('sub', token)}", token)
+        if not seen:
+            raise Denied(NO_TOKEN)
+        return list(seen.values())
+
+    def for_cluster(self, cluster: str | None = None) -> str:
+        """The one to administer `cluster` with: an administrator's, the cluster's own, or what there is."""
+        if self.only:
+            return self.only
+        own_role = peek(self.own).get("role") if self.own else None
+        agent = self.agent if cluster is not None and cluster == self.served else None
+        candidates = (self.own, agent) if own_role in ("admin", "register") else (agent, self.own)
+        tokens = _distinct((*candidates, self.clusters.get(cluster or ""), *self.clusters.values(), self.agent))
+        if not tokens:
+            raise Denied(NO_TOKEN)
+        return tokens[0]
+
+    def for_broker(self) -> str:
+        """The one that opens the broker where tokens do (`broker.oauth`)."""
+        tokens = _distinct((self.only, self.own, *self.clusters.values(), self.agent))
+        if not tokens:
+            raise Denied(NO_TOKEN)
+        return tokens[0]
