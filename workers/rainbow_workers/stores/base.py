@@ -64,7 +64,8 @@ class Assigned:
     a try that died, see `repeated`), else the record that stands in its way, with its answer, without history.
     For a job nobody knows but whose cancel was asked for, that is a `submitted` one with `cancel_requested`.
 
-    `changes` contains what this batch itself reserved."""
+    `changes` contains what this batch itself reserved, and `changes.reserved` names every registered cluster of the
+    batch, also one whose total stayed: whoever deducted in advance gets the truth for all of them."""
 
     outcomes: Sequence[JobRecord | None]
     repeated: frozenset[int]
@@ -126,9 +127,9 @@ class Ledger(Protocol):
     def record(self, events: Sequence[JobEvent]) -> list[Recorded]:
         """Apply events in order, fenced: a terminal state never changes, an older attempt changes nothing, and within
         an attempt only a higher `rainbow.models.job.RANK` counts. All are kept in the history (bounded: the first few
-        and the last), those that changed nothing with ``stale: True``. An event of an unknown job, or of a newer attempt
-        than known, creates or advances the record: that is how running jobs are adopted after the store was lost. A
-        `rejected` event, or a terminal one, ends the reservation of its attempt, also when it is stale.
+        and the last), those that changed nothing with ``stale: True``. An event of an unknown job, or of a newer
+        attempt than known, creates or advances the record: that is how running jobs are adopted after the store was
+        lost. A `rejected` event, or a terminal one, ends the reservation of its attempt, also when it is stale.
 
         Fields that an event does not have keep their value, but a newer attempt starts without the flux_id, returncode,
         code, detail and output of the one before. `times` has the first time of each state, with ``ended`` for all

@@ -1,0 +1,46 @@
+"""What both stores keep of an event, and for how long: the parts of the contract that are plain values."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rainbow.models.job import TERMINAL, JobEvent
+from rainbow_workers.stores.base import Assignment
+
+#: Seconds for which the cancel of a job that nobody knows is remembered.
+MARK_TTL = 86_400.0
+
+#: What an attempt leaves on the record; the next one starts without.
+OF_ATTEMPT = ("flux_id", "returncode", "code", "detail", "output")
+#: What an event may say about the job.
+FIELDS = ("cluster", "user", "name", *OF_ATTEMPT)
+
+_KEPT = ("cluster", "flux_id", "returncode", "code", "detail")
+
+
+def head(max_history: int) -> int:
+    """How many of `max_history` entries are for the beginning of a job; the others are for its latest events."""
+    return max(1, max_history // 4)
+
+
+def time_key(state: str) -> str:
+    """The key in `JobRecord.times` for the first time of `state`."""
+    return "ended" if state in TERMINAL else state
+
+
+def said(event: JobEvent) -> dict[str, Any]:
+    """The fields of the record that `event` sets."""
+    return {name: value for name in FIELDS if (value := getattr(event, name)) is not None}
+
+
+def event_entry(event: JobEvent) -> dict[str, Any]:
+    """The history entry of an event: ``{state, attempt, at}`` and what it says of cluster, Flux id and reason."""
+    entry: dict[str, Any] = {"state": event.state, "attempt": event.attempt, "at": event.at}
+    for name in _KEPT:
+        if (value := getattr(event, name)) is not None:
+            entry[name] = value
+    return entry
+
+
+def assignment_entry(a: Assignment) -> dict[str, Any]:
+    return {"state": "assigned", "attempt": a.attempt, "at": a.at, "cluster": a.cluster}
