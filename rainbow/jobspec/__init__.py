@@ -18,6 +18,7 @@ from rainbow.jobspec.request import (
     Task,
     Want,
 )
+from rainbow.jobspec.simple import simple
 
 __all__ = [
     "Cache",
@@ -32,4 +33,5 @@ __all__ = [
     "detect",
     "read",
     "read_cached",
+    "simple",
 ]

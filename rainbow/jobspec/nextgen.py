@@ -43,11 +43,11 @@ def read_nextgen(document: dict[str, Any]) -> Jobspec:
             scheduled.append(key)
     _check_named_requires(document.get("requires"))
     attributes = _mapping(document, "attributes", "")
-    groups = list(_walk_groups(document.get("groups", []), "groups"))
-    tasks = tuple(_read_task(task, path) for task, path in _listed_tasks(document))
+    groups = list(walk_groups(document.get("groups", []), "groups"))
+    tasks = tuple(read_task(task, path) for task, path in _listed_tasks(document))
     inner: list[Task] = []
     for group, path in groups:
-        inner += [_read_task(task, where) for task, where in _group_tasks(group, path)]
+        inner += [read_task(task, where) for task, where in _group_tasks(group, path)]
     _check_references(wants, groups, tasks, inner)
     if scheduled:
         asked = scheduled
@@ -147,7 +147,7 @@ def _listed_tasks(document: dict[str, Any]) -> Iterator[tuple[Any, str]]:
         yield task, f"tasks[{at}]"
 
 
-def _read_task(task: Any, path: str) -> Task:
+def read_task(task: Any, path: str) -> Task:
     if type(task) is not dict:
         raise invalid(path, f"a task is a mapping with command or group, not {shown(task)}")
     group = _optional_text(task, "group", path)
@@ -206,7 +206,7 @@ def read_names(value: Any, path: str) -> tuple[str, ...]:
     return tuple(names)
 
 
-def _walk_groups(groups: Any, path: str) -> Iterator[tuple[dict[str, Any], str]]:
+def walk_groups(groups: Any, path: str) -> Iterator[tuple[dict[str, Any], str]]:
     """All groups, those written inside other groups too."""
     if type(groups) is not list:
         raise invalid(path, f"a list is needed, not {shown(groups)}")
@@ -222,7 +222,7 @@ def _walk_groups(groups: Any, path: str) -> Iterator[tuple[dict[str, Any], str]]
         read_names(group.get("depends_on"), f"{where}.depends_on")
         yield group, where
         if "groups" in group:
-            yield from _walk_groups(group["groups"], f"{where}.groups")
+            yield from walk_groups(group["groups"], f"{where}.groups")
 
 
 def _group_tasks(group: dict[str, Any], path: str) -> Iterator[tuple[Any, str]]:
