@@ -1,0 +1,8 @@
+"""The Python client: ``Client().submit(command=["hostname"], nodes=2).wait()``."""
+
+from rainbow.client.client import Client
+from rainbow.client.job import Job
+from rainbow.client.submission import JobFields
+from rainbow.client.views import Cancelled, ClusterView, Registration
+
+__all__ = ["Cancelled", "Client", "ClusterView", "Job", "JobFields", "Registration"]

@@ -16,7 +16,7 @@ from typing import Any
 from rainbow.errors import Denied, InvalidSettings
 from rainbow.settings import Settings, secret
 
-NO_TOKEN = (
+WITHOUT = (
     "no token: set RAINBOW_TOKEN, write `token:` into rainbow-config.yaml, or ask your administrator for one "
     "(`rainbow token issue`)"
 )
@@ -74,7 +74,7 @@ class Credentials:
         )
 
     def for_submission(self, clusters: Sequence[str] = ()) -> list[str]:
-        """One's own, and those of all clusters in the settings, or only of those named. Raises Denied if there are none."""
+        """One's own, and those of all clusters in the settings, or only of those named. Raises Denied without any."""
         if self.only:
             return [self.only]
         named = self.clusters.values() if not clusters else (self.clusters.get(name) for name in clusters)
@@ -83,11 +83,11 @@ class Credentials:
         tokens = _distinct((own, *named))
         if not tokens:
             known = f": there is one for {', '.join(sorted(self.clusters))}" if clusters and self.clusters else ""
-            raise Denied(f"no token for {', '.join(clusters)}{known}" if known else NO_TOKEN)
+            raise Denied(f"no token for {', '.join(clusters)}{known}" if known else WITHOUT)
         return tokens
 
     def for_jobs(self) -> list[str]:
-        """Those whose jobs one may see, the most powerful first, one of each subject. Raises Denied if there are none."""
+        """Those whose jobs one may see, one of each subject; an administrator's sees all. Raises Denied without any."""
         if self.only:
             return [self.only]
         seen: dict[str, str] = {}
@@ -99,7 +99,7 @@ class Credentials:
                 return [token]
             seen.setdefault(f"{claims.get('role')} {claims.get('sub', token)}", token)
         if not seen:
-            raise Denied(NO_TOKEN)
+            raise Denied(WITHOUT)
         return list(seen.values())
 
     def for_cluster(self, cluster: str | None = None) -> str:
@@ -111,12 +111,12 @@ class Credentials:
         candidates = (self.own, agent) if own_role in ("admin", "register") else (agent, self.own)
         tokens = _distinct((*candidates, self.clusters.get(cluster or ""), *self.clusters.values(), self.agent))
         if not tokens:
-            raise Denied(NO_TOKEN)
+            raise Denied(WITHOUT)
         return tokens[0]
 
     def for_broker(self) -> str:
         """The one that opens the broker where tokens do (`broker.oauth`)."""
         tokens = _distinct((self.only, self.own, *self.clusters.values(), self.agent))
         if not tokens:
-            raise Denied(NO_TOKEN)
+            raise Denied(WITHOUT)
         return tokens[0]

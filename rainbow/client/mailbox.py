@@ -56,7 +56,7 @@ class Mailbox:
         return self._closed.is_set()
 
     def open(self, correlation_id: str | None = None, *, into: Slot | None = None) -> Slot:
-        """A slot for `correlation_id` (a new one if None), which puts what arrives into the queue of `into` if given."""
+        """A slot for `correlation_id` (a new one if None); what arrives goes into the queue of `into` if given."""
         name = correlation_id or str(uuid.uuid4())
         with self._lock:
             if self._closed.is_set():

@@ -1,0 +1,279 @@
+"""What library users and the command line call: one connection, everything one may ask of rainbow."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from types import TracebackType
+from typing import Any, Self, Unpack
+
+from pydantic import SecretStr
+
+from rainbow import settings as settings_module
+from rainbow.brokers.base import Broker, Message
+from rainbow.client.connection import Connection
+from rainbow.client.credentials import Credentials
+from rainbow.client.job import Job
+from rainbow.client.submission import JobFields, build, message
+from rainbow.client.views import Cancelled, ClusterView, Registration
+from rainbow.client.watching import CHUNK, changes
+from rainbow.errors import Denied, NotFound
+from rainbow.models.cluster import StateValue
+from rainbow.models.job import Answer, JobRecord
+from rainbow.models.wire import parse
+from rainbow.settings import Settings
+
+
+class Client:
+    """A connection to rainbow. Safe to use from several threads; close it, or use it in a ``with`` statement.
+
+    `url` of the broker and `token` go before what `settings` say; without `settings` they are read as the command
+    line does (`rainbow.settings.load`). `timeout` in seconds is the limit of each call, but for those that wait for
+    jobs to end. `broker` is one made already: it stays open.
+
+    Every method raises Denied without the right for what is asked, BrokerUnavailable when there is no broker,
+    and TimedOut when nobody answers.
+    """
+
+    def __init__(
+        self,
+        url: str | None = None,
+        *,
+        settings: Settings | None = None,
+        token: str | None = None,
+        broker: Broker | None = None,
+        timeout: float = 30.0,
+        name: str = "rainbow-client",
+    ) -> None:
+        chosen = settings or settings_module.load()
+        if url is not None:
+            section = chosen.broker.model_copy(update={"url": SecretStr(url)})
+            chosen = chosen.model_copy(update={"broker": section})
+        self.timeout = timeout
+        self._limit = chosen.limits.message_bytes
+        self._credentials = Credentials.from_settings(chosen, token)
+        self._connection = Connection(chosen, self._credentials, broker=broker, timeout=timeout, name=name)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Disconnect. Idempotent. Jobs go on."""
+        self._connection.close()
+
+    # -- jobs ----------------------------------------------------------------------------------------
+
+    def submit(self, **job: Unpack[JobFields]) -> Job:
+        """Submit a job (see `JobFields`). Returns once the broker has confirmed that it keeps it.
+
+        Raises InvalidInput naming the field, TooLarge, and PublishFailed or a subclass when the broker did not take
+        it: then submitting again with the same `id`, which the error names, is safe.
+        """
+        return self.submit_many([job])[0]
+
+    def submit_many(self, jobs: Iterable[JobFields], timeout: float | None = None) -> list[Job]:
+        """Submit many jobs, confirms pipelined; raises as `submit`. Give them an `id` each to be able to repeat a
+        part that failed."""
+        requests = [build(fields, max_bytes=self._limit) for fields in jobs]
+        allowed = [self._credentials.for_submission(request.clusters or ()) for request in requests]
+        self._connection.ready()
+        handles: list[Job] = []
+        messages: list[Message] = []
+        for request, tokens in zip(requests, allowed, strict=True):
+            slot = self._connection.mailbox.open(request.id)
+            handles.append(Job(self, slot.id, slot, recorded=not request.satisfy_only))
+            messages.append(message(request, tokens, slot.address, max_bytes=self._limit))
+        self._connection.confirm(messages, self.timeout if timeout is None else timeout)
+        return handles
+
+    def satisfy(self, **job: Unpack[JobFields]) -> Answer:
+        """Which clusters could run the job; nothing is submitted. Raises as `submit` and `Job.wait_answer`."""
+        question = job.copy()
+        question["satisfy_only"] = True
+        return self.submit_many([question])[0].answer
+
+    def job(self, job_id: str) -> Job:
+        """A handle on a job submitted before."""
+        return Job(self, job_id)
+
+    def status(self, ids: Sequence[str], timeout: float | None = None) -> list[JobRecord | None]:
+        """The records of jobs with their history, in order; None for those not known, or another user's."""
+        found: dict[str, JobRecord] = {}
+
+        def ask(token: str, missing: list[str]) -> None:
+            for part in _chunks(missing):
+                jobs = self._connection.call("status", token, timeout, ids=part)["jobs"]
+                found.update((job["id"], parse(JobRecord, job)) for job in jobs if job is not None)
+
+        self._with_each_token(ids, found, ask)
+        return [found.get(job_id) for job_id in ids]
+
+    def jobs(self, *, state: str | None = None, cluster: str | None = None, limit: int = 100) -> list[JobRecord]:
+        """The newest jobs one may see, newest first, without their history."""
+        found: dict[str, JobRecord] = {}
+
+        def ask(token: str, _: list[str]) -> None:
+            jobs = self._connection.call("jobs", token, state=state, cluster=cluster, limit=limit)["jobs"]
+            found.update((job["id"], parse(JobRecord, job)) for job in jobs)
+
+        self._with_each_token((), found, ask)
+        newest = sorted(found.values(), key=lambda record: min(record.times.values(), default=0.0), reverse=True)
+        return newest[:limit] if len(self._credentials.for_jobs()) > 1 else list(found.values())
+
+    def cancel(self, ids: Sequence[str], *, reason: str = "cancelled by its user") -> list[Cancelled | None]:
+        """Ask for jobs to end; None for those not known, or another user's. Repeating is harmless."""
+        found: dict[str, Cancelled] = {}
+
+        def ask(token: str, missing: list[str]) -> None:
+            for part in _chunks(missing):
+                jobs = self._connection.call("cancel", token, ids=part, reason=reason)["jobs"]
+                found.update((job["id"], parse(Cancelled, job)) for job in jobs if job is not None)
+
+        self._with_each_token(ids, found, ask)
+        return [found.get(job_id) for job_id in ids]
+
+    def events(self, ids: Sequence[str], *, timeout: float | None = None, patient: bool = False) -> Iterator[JobRecord]:
+        """The record of each job as it is now, then each time it changes, until all have ended.
+
+        Raises NotFound for a job nobody knows, unless `patient`; TimedOut after `timeout` seconds (None: no limit).
+        """
+        self._connection.ready()
+        return changes(
+            self._connection.rpc,
+            self._connection.mailbox,
+            self._credentials.for_jobs(),
+            ids,
+            timeout=timeout,
+            answer_within=self.timeout,
+            grace=None if patient else 2.0,
+        )
+
+    def wait(self, ids: Sequence[str], timeout: float | None = None) -> list[JobRecord]:
+        """The records of jobs once all have ended, in order. Raises as `events`."""
+        last = {record.id: record for record in self.events(ids, timeout=timeout)}
+        return [last[job_id] for job_id in ids]
+
+    # -- clusters ------------------------------------------------------------------------------------
+
+    def clusters(self) -> list[ClusterView]:
+        """All registered clusters one may see."""
+        return self._clusters(None)
+
+    def cluster(self, name: str) -> ClusterView:
+        """One cluster. Raises NotFound."""
+        found = self._clusters(name)
+        if not found:
+            raise NotFound(f"no cluster {name!r} is registered")
+        return found[0]
+
+    def _clusters(self, name: str | None) -> list[ClusterView]:
+        result = self._connection.call("clusters", self._credentials.for_cluster(name), name=name)
+        return [parse(ClusterView, item) for item in result["clusters"]]
+
+    def register(
+        self,
+        cluster: str,
+        *,
+        identity: str,
+        summary: bytes | None = None,
+        graph: Mapping[str, Any] | None = None,
+        subsystems: Mapping[str, Mapping[str, Any]] | None = None,
+        matcher: str = "count",
+        secret: str | None = None,
+    ) -> Registration:
+        """Register a cluster, or change it: with its folded `summary` (`rainbow.resources.Summary.to_bytes`), or a
+        resource graph as it is (JGF or R).
+
+        `identity` marks the place that registers: only the same one may repeat and change it; any other gets
+        Conflict. `secret` is the first rainbow's registration secret, where the scheduler allows it.
+        """
+        token = None if secret and not self._credentials.only else self._credentials.for_cluster()
+        result = self._connection.call(
+            "register",
+            token,
+            cluster=cluster,
+            identity=identity,
+            summary=summary,
+            graph=dict(graph) if graph is not None else None,
+            subsystems={key: dict(value) for key, value in (subsystems or {}).items()},
+            matcher=matcher,
+            secret=secret,
+        )
+        return parse(Registration, result)
+
+    def delete(self, cluster: str) -> None:
+        """Forget a cluster, its queues and keys. Jobs waiting in its queue go back to the scheduler."""
+        self._administer("delete", cluster)
+
+    def set_subsystem(self, cluster: str, name: str, graph: Mapping[str, Any]) -> list[str]:
+        """Add or replace a subsystem (JGF); gives the names of all."""
+        return list(self._administer("subsystem-set", cluster, name=name, graph=dict(graph))["subsystems"])
+
+    def remove_subsystem(self, cluster: str, name: str) -> list[str]:
+        """Remove a subsystem; gives the names of those left. Raises NotFound."""
+        return list(self._administer("subsystem-remove", cluster, name=name)["subsystems"])
+
+    def set_state(self, cluster: str, values: Mapping[str, StateValue]) -> dict[str, StateValue]:
+        """Merge values into the cluster's state; gives all of it."""
+        report = {"cluster": cluster, "values": dict(values), "heartbeat": False}
+        token = self._credentials.for_cluster(cluster)
+        return dict(self._connection.call("state", token, report=report)["values"])
+
+    def drain(self, cluster: str, reason: str = "drained") -> None:
+        """No new jobs for this cluster, until `resume`."""
+        self._administer("drain", cluster, reason=reason)
+
+    def resume(self, cluster: str) -> None:
+        self._administer("resume", cluster)
+
+    def groups(self) -> dict[str, list[str]]:
+        """The clusters of each group."""
+        return dict(self._connection.call("groups", self._credentials.for_cluster())["groups"])
+
+    def set_group(self, group: str, clusters: Sequence[str]) -> dict[str, list[str]]:
+        """Make `group` (``@name``) exactly these clusters; none removes it. Gives all groups."""
+        token = self._credentials.for_cluster()
+        return dict(self._connection.call("group-set", token, group=group, clusters=list(clusters))["groups"])
+
+    def revoke(self, *, jti: str | None = None, sub: str | None = None) -> dict[str, Any]:
+        """Revoke one token, or all tokens of a subject issued until now."""
+        return dict(self._connection.call("revoke", self._credentials.for_cluster(), jti=jti, sub=sub)["revoked"])
+
+    def ping(self, timeout: float | None = None) -> dict[str, Any]:
+        """The registrar's ``version`` and ``time``."""
+        return self._connection.call("ping", None, timeout)
+
+    # -- inside --------------------------------------------------------------------------------------
+
+    def _administer(self, op: str, cluster: str, **fields: Any) -> dict[str, Any]:
+        return self._connection.call(op, self._credentials.for_cluster(cluster), cluster=cluster, **fields)
+
+    def _with_each_token(
+        self, ids: Sequence[str], found: Mapping[str, Any], ask: Callable[[str, list[str]], None]
+    ) -> None:
+        """Ask with one token after the other until all `ids` are found (with all of them if there are no ids).
+
+        A token that is refused does not spoil the others; if all are, the first refusal is raised.
+        """
+        refused: Denied | None = None
+        answered = False
+        for token in self._credentials.for_jobs():
+            missing = [job_id for job_id in ids if job_id not in found]
+            if ids and not missing:
+                return
+            try:
+                ask(token, missing)
+                answered = True
+            except Denied as exc:
+                refused = refused or exc
+        if refused is not None and not answered:
+            raise refused
+
+
+def _chunks(ids: Sequence[str]) -> Iterator[list[str]]:
+    for start in range(0, len(ids), CHUNK):
+        yield list(ids[start : start + CHUNK])

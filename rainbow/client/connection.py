@@ -1,0 +1,104 @@
+"""A client's connection: the broker, the mailbox for answers, calls to the registrar, confirmed publishing."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from rainbow import settings as settings_module
+from rainbow.backoff import Backoff
+from rainbow.brokers import connect, redact
+from rainbow.brokers.base import Broker, Message
+from rainbow.client.credentials import Credentials, peek
+from rainbow.client.mailbox import Mailbox
+from rainbow.client.reach import why_not
+from rainbow.client.rpc import Rpc
+from rainbow.errors import BrokerUnavailable, PublishFailed, RainbowError, Unroutable
+from rainbow.models.control import parse_request
+from rainbow.settings import Settings
+
+#: Seconds the first connection may take before the socket is asked what is wrong.
+_PATIENCE = 1.5
+
+
+class Connection:
+    """Made once a client. `broker` is one made already, which then stays open; else it is made from the settings."""
+
+    def __init__(
+        self, settings: Settings, credentials: Credentials, *, broker: Broker | None, timeout: float, name: str
+    ) -> None:
+        self.timeout = timeout
+        self._url = settings.broker.url.get_secret_value()
+        self._owned = broker is None
+        self.broker = broker or connect(_options(settings, credentials, name))
+        self.mailbox = Mailbox(self.broker)
+        self.rpc = Rpc(self.broker, timeout=timeout, max_bytes=settings.limits.control_bytes, mailbox=self.mailbox)
+        self._reached = False
+
+    def close(self) -> None:
+        self.mailbox.close()
+        if self._owned:
+            self.broker.close()
+
+    def ready(self) -> None:
+        """The first time: see that there is a broker, and say at once what is wrong if there is none."""
+        if self._reached:
+            return
+        end = time.monotonic() + min(_PATIENCE, self.timeout)
+        while not self.broker.status.connected and time.monotonic() < end:
+            time.sleep(0.002)
+        if not self.broker.status.connected:
+            why = why_not(self._url)
+            if why is not None:
+                raise BrokerUnavailable(
+                    f"cannot reach the broker {redact(self._url)}: {why}; "
+                    "start it, or set broker.url (RAINBOW_BROKER_URL)"
+                )
+        self._reached = True
+
+    def call(self, op: str, token: str | None, timeout: float | None = None, **fields: Any) -> dict[str, Any]:
+        """The registrar's result of operation `op`; fields that are None are left out. Raises as `Rpc.call`."""
+        self.ready()
+        given = {key: value for key, value in fields.items() if value is not None}
+        if token is not None:
+            given["token"] = token
+        return self.rpc.call(parse_request({"op": op, **given}), timeout)
+
+    def confirm(self, messages: Sequence[Message], timeout: float) -> None:
+        """Publish until the broker has confirmed every message, again where a connection was lost on the way:
+        the ids stay the same, so that a job which did arrive runs once."""
+        end = time.monotonic() + timeout
+        backoff = Backoff(0.1, 2.0)
+        waiting = list(messages)
+        while True:
+            receipt = self.broker.publish(waiting)
+            outcomes = receipt.wait(max(0.1, end - time.monotonic()))
+            failed = [(m, o) for m, o in zip(waiting, outcomes, strict=True) if o is not None]
+            if not failed:
+                return
+            waiting = [m for m, _ in failed]
+            final = next((o for _, o in failed if type(o) is not PublishFailed), None)
+            delay = backoff.next()
+            if final is not None or time.monotonic() + delay > end:
+                raise _not_submitted(final or failed[0][1], waiting)
+            time.sleep(delay)
+
+
+def _options(settings: Settings, credentials: Credentials, name: str) -> Any:
+    if not settings.broker.oauth:
+        return settings_module.connect_options(settings, name)
+    user = str(peek(credentials.for_broker()).get("sub") or "rainbow")
+    return settings_module.connect_options(settings, name, user=user, password=credentials.for_broker)
+
+
+def _not_submitted(error: RainbowError, messages: Sequence[Message]) -> RainbowError:
+    """`error` with what it means for the caller, of the same class."""
+    if isinstance(error, Unroutable):
+        return Unroutable(
+            "the broker has no queue for submissions: run `rainbow broker setup` or start rainbow-scheduler"
+        )
+    if not isinstance(error, PublishFailed):
+        return error
+    which = f"job {messages[0].message_id}" if len(messages) == 1 else f"{len(messages)} jobs"
+    return type(error)(f"{error}; {which} may be submitted again with the same id")

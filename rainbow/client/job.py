@@ -1,0 +1,122 @@
+"""A submitted job, as the one who submitted it holds it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, NoReturn
+
+from rainbow import codec
+from rainbow.client.mailbox import Slot
+from rainbow.client.views import Cancelled
+from rainbow.errors import Denied, InvalidInput, NotFound, TimedOut, Unavailable
+from rainbow.models.job import TERMINAL, Answer, JobRecord
+from rainbow.models.wire import parse
+
+if TYPE_CHECKING:
+    from rainbow.client.client import Client
+
+#: Seconds without the scheduler's answer before the job's record is looked at: it may have been lost on its way.
+_LOOK_AFTER = 5.0
+
+
+class Job:
+    """A handle on a job. `id` is its UUID; submitting the same id again gives the same job."""
+
+    def __init__(self, client: Client, job_id: str, slot: Slot | None = None, *, recorded: bool = True) -> None:
+        self.id = job_id
+        self._client = client
+        self._slot = slot
+        self._recorded = recorded
+        self._answer: Answer | None = None
+
+    def __repr__(self) -> str:
+        return f"Job({self.id!r})"
+
+    @property
+    def answer(self) -> Answer:
+        """The scheduler's answer, waited for at most the client's time limit: see `wait_answer`."""
+        return self.wait_answer()
+
+    def wait_answer(self, timeout: float | None = None) -> Answer:
+        """The scheduler's answer, within `timeout` seconds (the client's limit if None).
+
+        Raises Denied and InvalidInput when the answer says so, TimedOut without one: the job is in the queue all
+        the same, and its `status` tells later.
+        """
+        answer = self._answer or self._await(self._client.timeout if timeout is None else timeout)
+        self._answer = answer
+        if answer.status == "denied":
+            raise Denied(answer.error or "the job was denied")
+        if answer.status == "invalid":
+            raise InvalidInput(answer.error or "the job is invalid")
+        return answer
+
+    def status(self) -> JobRecord:
+        """What is known of the job now. Raises NotFound while no scheduler has seen it."""
+        return self._client.status([self.id])[0] or self._missing()
+
+    def wait(self, timeout: float | None = None) -> JobRecord:
+        """The job's record once it has ended, however it ended (see `state` and `returncode`).
+
+        Raises TimedOut after `timeout` seconds (None: no limit); Denied and InvalidInput as `wait_answer` does.
+        """
+        begun = time.monotonic()
+        if self._slot is not None:
+            limit = float("inf") if timeout is None else timeout
+            answer = self.wait_answer(limit)
+            if answer.status in TERMINAL and answer.status != "expired":
+                return _record(answer)
+        left = None if timeout is None else max(0.0, timeout - (time.monotonic() - begun))
+        last: JobRecord | None = None
+        for record in self._client.events([self.id], timeout=left, patient=True):
+            last = record
+        return last or self._missing()
+
+    def events(self, timeout: float | None = None) -> Iterator[JobRecord]:
+        """The job's record each time it changes, until it has ended."""
+        return self._client.events([self.id], timeout=timeout, patient=True)
+
+    def cancel(self, reason: str = "cancelled by its user") -> Cancelled:
+        """Ask for the job to end. Raises NotFound. Asking again is harmless."""
+        return self._client.cancel([self.id], reason=reason)[0] or self._missing()
+
+    # -- inside --------------------------------------------------------------------------------------
+
+    def _missing(self) -> NoReturn:
+        raise NotFound(f"no job {self.id} (or it is another user's)")
+
+    def _await(self, timeout: float) -> Answer:
+        end = time.monotonic() + timeout
+        while (left := end - time.monotonic()) > 0:
+            delivery = self._slot.wait(min(left, _LOOK_AFTER)) if self._slot is not None else None
+            if delivery is not None:
+                return parse(Answer, codec.decode(delivery.body, delivery.content_type, max_bytes=_MAX_ANSWER))
+            if not self._recorded:
+                continue
+            answer = self._from_record(min(_LOOK_AFTER, end - time.monotonic()))
+            if answer is not None:
+                return answer
+            if self._slot is None:
+                raise NotFound(f"job {self.id} has no answer yet")
+        kept = f"; job {self.id} waits in the queue" if self._recorded else ""
+        raise TimedOut(f"no scheduler answered within {timeout:g} s{kept}: is rainbow-scheduler running?")
+
+    def _from_record(self, timeout: float) -> Answer | None:
+        """The answer as kept in the job's record, for when the one sent to us was lost."""
+        try:
+            record = self._client.status([self.id], timeout=max(0.1, timeout))[0]
+        except (TimedOut, Unavailable, Denied):
+            return None
+        return parse(Answer, record.answer) if record is not None and record.answer else None
+
+
+#: An answer names every cluster that was not chosen, so it may be longer than a submission.
+_MAX_ANSWER = 64 << 20
+
+
+def _record(answer: Answer) -> JobRecord:
+    return parse(
+        JobRecord,
+        {"id": answer.id, "state": answer.status, "detail": answer.error, "answer": answer.model_dump(mode="json")},
+    )

@@ -1,0 +1,59 @@
+"""What the registrar tells about clusters, read into models. Times are seconds since 1970."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import Field, SecretStr
+
+from rainbow.models.cluster import StateValue
+from rainbow.models.wire import OpenWire
+
+
+class ClusterView(OpenWire):
+    """A registered cluster. `drained` is the reason why it takes no new jobs, or None.
+
+    `totals` counts its resources by type, `reserved` what is assigned and not yet reported (nodes, cores, gpus).
+    """
+
+    name: str
+    alive: bool = False
+    drained: str | None = None
+    matcher: str = "count"
+    description: str | None = None
+    registered_at: float = 0.0
+    updated_at: float = 0.0
+    state: dict[str, StateValue] = Field(default_factory=dict)
+    state_at: float = 0.0
+    totals: dict[str, float] = Field(default_factory=dict)
+    subsystems: list[str] = Field(default_factory=list)
+    reserved: dict[str, float] = Field(default_factory=dict)
+    groups: list[str] = Field(default_factory=list)
+    warnings: list[str] = Field(default_factory=list)
+
+
+class Registration(OpenWire):
+    """What registering gives: `token` to submit to this cluster, `secret` and `keys` for its agent alone.
+
+    `created` is False when the cluster was registered from here before, and is only changed.
+    """
+
+    cluster: str
+    registration: str
+    token: SecretStr
+    secret: SecretStr
+    keys: dict[str, SecretStr] = Field(default_factory=dict)
+    created: bool = True
+    warnings: list[str] = Field(default_factory=list)
+
+
+class Cancelled(OpenWire):
+    """The state of a job when it was asked to end: it may still be running for a moment."""
+
+    id: str
+    state: str
+
+
+def plain(model: OpenWire) -> dict[str, Any]:
+    """The model as JSON can have it. Secrets stay hidden."""
+    return model.model_dump(mode="json")
