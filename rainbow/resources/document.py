@@ -1,0 +1,224 @@
+"""Open a document given as text, bytes, a file or a path, and hand out its parts without holding them all.
+
+A resource graph can have hundreds of thousands of vertices. Its two long rows (`graph.nodes`, `graph.edges`)
+are parsed block by block with the C parser of `json`, so that only one block exists as Python objects at a
+time. What is no JSON (YAML, trailing commas) takes the slower way through PyYAML.
+"""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+import lzma
+import re
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import IO, Any
+
+from rainbow.errors import InvalidGraph
+
+Source = str | bytes | Mapping[str, Any] | Path | IO[bytes]
+
+MAX_BYTES = 1 << 30
+"""A document larger than this, unpacked, is refused."""
+
+MAX_YAML_BYTES = 64 << 20
+"""YAML needs some fifty times its size while it is read."""
+
+_BLOCK = 1 << 16
+_SPACE = re.compile(r"[ \t\n\r]*")
+
+
+def text_of(source: str | bytes | Path | IO[bytes]) -> str:
+    """The text of a document; `.gz` and `.xz` are unpacked (by their first bytes, whatever the name).
+
+    A `str` that begins like a document is one; otherwise it is taken as the name of a file.
+
+    Raises:
+        InvalidGraph: cannot be read, damaged, too large, or not UTF-8.
+    """
+    try:
+        if isinstance(source, str):
+            head = source.lstrip()[:1]
+            if head in "{[" or "\n" in source or len(source) > 4096:
+                return source
+            source = Path(source)
+        if isinstance(source, Path):
+            with source.open("rb") as file:
+                return _decode(file)
+        if isinstance(source, (bytes, bytearray, memoryview)):
+            return _decode(io.BytesIO(source))
+        return _decode(source)
+    except OSError as exc:
+        name = source if isinstance(source, Path) else "the document"
+        raise InvalidGraph(f"cannot read {name}: {exc.strerror or exc}") from exc
+    except (EOFError, lzma.LZMAError, ValueError, MemoryError) as exc:
+        raise InvalidGraph(f"cannot read the document: {exc}") from exc
+
+
+def _decode(file: IO[bytes]) -> str:
+    head = file.read(6)
+    rest: IO[bytes] = _Rejoined(head, file)
+    if head[:2] == b"\x1f\x8b":
+        rest = gzip.GzipFile(fileobj=rest)  # type: ignore[assignment]
+    elif head == b"\xfd7zXZ\0":
+        rest = lzma.LZMAFile(rest)  # type: ignore[assignment]
+    parts: list[bytes] = []
+    size = 0
+    while block := rest.read(1 << 20):
+        size += len(block)
+        if size > MAX_BYTES:
+            raise InvalidGraph(f"the document has more than {MAX_BYTES >> 20} MiB")
+        parts.append(block)
+    whole = b"".join(parts)
+    parts.clear()
+    return whole.decode("utf-8-sig")
+
+
+class _Rejoined(io.RawIOBase):
+    """A stream with the bytes that were looked at put back in front (pipes cannot seek)."""
+
+    def __init__(self, head: bytes, rest: IO[bytes]) -> None:
+        self._head, self._rest = head, rest
+
+    def readable(self) -> bool:
+        return True
+
+    def read(self, size: int = -1) -> bytes:
+        if self._head:
+            head, self._head = self._head[: size if size >= 0 else None], b""
+            return head
+        return self._rest.read(size)
+
+
+# -- JSON, block by block ------------------------------------------------------------------------
+
+Handler = Callable[["Cursor"], None]
+
+
+class NotJson(ValueError):
+    """The text is not JSON (it may still be YAML)."""
+
+
+class Cursor:
+    """A place in a JSON text. Each method reads one value and leaves the cursor after it."""
+
+    __slots__ = ("_scan", "at", "text")
+
+    def __init__(self, text: str) -> None:
+        self.text, self.at = text, 0
+        self._scan = json.JSONDecoder().scan_once
+        self._skip()
+
+    def _skip(self) -> None:
+        match = _SPACE.match(self.text, self.at)
+        assert match is not None
+        self.at = match.end()
+
+    def peek(self) -> str:
+        """The first character of the value that follows, or "" at the end."""
+        return self.text[self.at : self.at + 1]
+
+    def value(self) -> Any:
+        """The whole value, parsed."""
+        try:
+            value, self.at = self._scan(self.text, self.at)
+        except (StopIteration, ValueError) as exc:
+            raise NotJson(str(exc)) from exc
+        self._skip()
+        return value
+
+    def finish(self) -> None:
+        if self.at != len(self.text):
+            raise NotJson(f"text after the end, at character {self.at}")
+
+    def items(self) -> Iterator[str]:
+        """The keys of an object; the caller reads the value of each before taking the next."""
+        self._expect("{")
+        if self.peek() == "}":
+            self._expect("}")
+            return
+        while True:
+            if self.peek() != '"':
+                raise NotJson(f"no key at character {self.at}")
+            key = self.value()
+            self._expect(":")
+            yield key
+            if self._one_of(",}") == "}":
+                return
+
+    def pairs(self) -> Iterator[tuple[str, Any]]:
+        """Keys and parsed values of an object."""
+        for key in self.items():
+            yield key, self.value()
+
+    def blocks(self) -> Iterator[list[Any]]:
+        """The elements of a list, parsed some hundreds at a time.
+
+        A block ends where the text between two elements (known from the first two) is found again; that it
+        really is a border, and not part of a text or of something nested, shows when the block parses.
+        """
+        self._expect("[")
+        if self.peek() == "]":
+            self._expect("]")
+            return
+        text, scan = self.text, self._scan
+        border = ""
+        while True:
+            start = self.at
+            if border:
+                cut = text.find(border, start + _BLOCK)
+                if cut >= 0:
+                    stop = cut + 1
+                    try:
+                        block = json.loads(f"[{text[start:stop]}]")
+                    except ValueError:
+                        block = None
+                    if type(block) is list:
+                        self.at = cut + len(border) - 1
+                        yield block
+                        continue
+            try:
+                element, self.at = scan(text, start)
+            except (StopIteration, ValueError) as exc:
+                raise NotJson(str(exc)) from exc
+            ended = self.at
+            self._skip()
+            last = self._one_of(",]") == "]"
+            if not border and not last and text[ended - 1] == "}" and self.peek() == "{":
+                border = text[ended - 1 : self.at + 1]
+            yield [element]
+            if last:
+                return
+
+    def _expect(self, char: str) -> None:
+        if self.peek() != char:
+            raise NotJson(f"{char!r} expected at character {self.at}")
+        self.at += 1
+        self._skip()
+
+    def _one_of(self, chars: str) -> str:
+        found = self.peek()
+        if not found or found not in chars:
+            raise NotJson(f"one of {chars!r} expected at character {self.at}")
+        self.at += 1
+        self._skip()
+        return found
+
+
+def from_yaml(text: str) -> Any:
+    """Parse YAML (a superset of JSON that also takes trailing commas).
+
+    Raises:
+        InvalidGraph: not YAML either, or too large to be tried.
+    """
+    if len(text) > MAX_YAML_BYTES:
+        raise InvalidGraph("the document is not JSON, and too large to be read as YAML")
+    import yaml
+
+    loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    try:
+        return yaml.load(text, Loader=loader)  # noqa: S506 (a safe loader)
+    except (yaml.YAMLError, ValueError, TypeError, RecursionError, OverflowError, AttributeError) as exc:
+        raise InvalidGraph(f"neither JSON nor YAML: {exc}") from None

@@ -1,0 +1,157 @@
+"""Fold a tree of vertices, given as flat rows, into shapes, and number its vertices canonically.
+
+The numbering is what lets identities live beside the shapes: walking the folded graph in the order of its
+children groups gives each vertex a *position* (0 is the root) and each execution target an *ordinal*. Equal
+subtrees then own stretches of equal length, so that sets of nodes are ranges of ordinals.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from rainbow.resources.shape import TARGETS, Shape, grouped, make
+
+Atom = tuple[str, int, str]
+"""Type, size and unit of a vertex: all that its own part of a shape consists of."""
+
+MAX_DEPTH = 200
+"""Levels of containment; real machines have seven. It bounds the recursion of everything that walks shapes."""
+
+
+class NotATree(ValueError):
+    """The rows do not make a tree; `args[0]` says why, `args[1:]` are vertices to name."""
+
+
+@dataclass(frozen=True, slots=True)
+class Folded:
+    """A folded tree. `order` holds vertex numbers by position, `targets` vertex numbers by ordinal."""
+
+    root: Shape
+    order: list[int]
+    targets: list[int]
+
+
+def fold(
+    atoms: Sequence[Atom],
+    atom_of: Sequence[int],
+    parent: Sequence[int],
+    target_key: Callable[[int], Any],
+) -> Folded:
+    """Fold vertices ``0 .. n-1``.
+
+    Args:
+        atoms: the different atoms.
+        atom_of: the atom of each vertex, as an index into `atoms`.
+        parent: the parent of each vertex, or -1.
+        target_key: sorts execution targets of equal shape (so that those with equal properties, and those
+            with consecutive names, stand together).
+
+    Raises:
+        NotATree: no vertex has a child, edges run in a circle, or the tree is too deep.
+    """
+    kids: list[list[int] | None] = [None] * len(parent)
+    for vertex, above in enumerate(parent):
+        if above >= 0:
+            row = kids[above]
+            if row is None:
+                kids[above] = [vertex]
+            else:
+                row.append(vertex)
+    roots = [v for v, above in enumerate(parent) if above < 0 and kids[v] is not None]
+    if not roots:
+        circle = next((v for v, above in enumerate(parent) if above >= 0), None)
+        if circle is not None:
+            raise NotATree("edges run in a circle", circle)
+        raise NotATree("no vertex contains another")
+    _check_depth_and_circles(roots, kids, parent)
+
+    shapes, shape_of = _shapes(atoms, atom_of, kids, roots)
+    digests = [shape.digest for shape in shapes]
+    is_target = [atom[0] in TARGETS for atom in atoms]
+
+    def canonical(row: list[int]) -> list[int]:
+        if len(row) > 1:
+            first = is_target[atom_of[row[0]]]
+            if first or any(is_target[atom_of[v]] for v in row):
+                row.sort(
+                    key=lambda v: (digests[shape_of[v]], target_key(v) if is_target[atom_of[v]] else ())
+                )
+            else:
+                row.sort(key=lambda v: digests[shape_of[v]])
+        return row
+
+    order: list[int] = []
+    stack = canonical(roots)[::-1]
+    while stack:
+        vertex = stack.pop()
+        order.append(vertex)
+        row = kids[vertex]
+        if row is not None:
+            stack.extend(canonical(row)[::-1])
+    targets = [v for v in order if is_target[atom_of[v]]]
+    if len(roots) == 1:
+        return Folded(shapes[shape_of[roots[0]]], order, targets)
+    # Several roots hang below one that no jobspec can name.
+    top = make("", 1, "", grouped(shapes[shape_of[v]] for v in roots))
+    return Folded(top, [-1, *order], targets)
+
+
+def _check_depth_and_circles(
+    roots: list[int], kids: list[list[int] | None], parent: Sequence[int]
+) -> None:
+    reached, level, depth = 0, roots, 0
+    while level:
+        reached += len(level)
+        depth += 1
+        if depth > MAX_DEPTH:
+            raise NotATree(f"more than {MAX_DEPTH} levels", level[0])
+        level = [child for v in level for child in kids[v] or ()]
+    lone = sum(1 for v, above in enumerate(parent) if above < 0 and kids[v] is None)
+    if reached + lone == len(parent):
+        return
+    # Whatever no root leads to hangs on a circle: follow parents until one comes twice.
+    seen = bytearray(len(parent))
+    level = list(roots)
+    while level:
+        for v in level:
+            seen[v] = 1
+        level = [child for v in level for child in kids[v] or ()]
+    vertex = next(v for v, above in enumerate(parent) if above >= 0 and not seen[v])
+    passed: set[int] = set()
+    while vertex not in passed:
+        passed.add(vertex)
+        vertex = parent[vertex]
+    raise NotATree("edges run in a circle", vertex)
+
+
+def _shapes(
+    atoms: Sequence[Atom], atom_of: Sequence[int], kids: list[list[int] | None], roots: list[int]
+) -> tuple[list[Shape], list[int]]:
+    """The different shapes, and for each vertex the index of its own."""
+    order = list(roots)
+    for v in order:  # grows while it is walked: parents before children
+        row = kids[v]
+        if row is not None:
+            order.extend(row)
+    shapes: list[Shape] = []
+    shape_of = [-1] * len(kids)
+    leaves = [-1] * len(atoms)
+    inner: dict[tuple[int, ...], int] = {}
+    for v in reversed(order):
+        row, atom = kids[v], atom_of[v]
+        if row is None:
+            known = leaves[atom]
+            if known < 0:
+                known = leaves[atom] = len(shapes)
+                shapes.append(make(*atoms[atom]))
+        else:
+            key = (atom, *sorted([shape_of[child] for child in row]))
+            known = inner.get(key, -1)
+            if known < 0:
+                known = inner[key] = len(shapes)
+                type_, size, unit = atoms[atom]
+                shapes.append(make(type_, size, unit, grouped(shapes[i] for i in key[1:])))
+        shape_of[v] = known
+    return shapes, shape_of

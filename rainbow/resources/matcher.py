@@ -1,0 +1,196 @@
+"""One request against summaries: plan it once, view each graph as the request sees it, count, walk.
+
+`Matcher` holds everything that is remembered between clusters for one request; `match` is the same for a single
+cluster, with the reasons.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Literal
+
+from rainbow.jobspec.request import Request, Requirement
+from rainbow.plugins import load
+from rainbow.resources import constraints
+from rainbow.resources.bundles import Clock
+from rainbow.resources.engine import PLENTY, Engine
+from rainbow.resources.plan import Plan, make_plan
+from rainbow.resources.requirements import MatchAlgorithm
+from rainbow.resources.shape import Shape
+from rainbow.resources.subsystem import NOBODY, Holders
+from rainbow.resources.summary import Summary
+from rainbow.resources.view import View
+from rainbow.resources.walk import Walk
+
+MatcherName = Literal["count", "fluxion"]
+Algorithms = Mapping[str, MatchAlgorithm]
+
+BUDGET_S = 0.002
+"""Seconds that competing siblings may take on one cluster before "no" is said without proof."""
+
+
+@dataclass(frozen=True, slots=True)
+class Unmet:
+    """One need that a cluster does not meet.
+
+    `code` is stable (see `explain`), `detail` is for people, `path` names the place in the request
+    (``node[4] > slot[2] > core[48]``).
+    """
+
+    code: str
+    detail: str
+    path: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """`slots` is how many of the request fit at once on the empty cluster: exact, or a lower bound where
+    siblings compete and time ran out. `unmet` is empty when it matches."""
+
+    match: bool
+    slots: int
+    unmet: tuple[Unmet, ...] = ()
+
+
+@lru_cache(maxsize=64)
+def algorithm(name: str) -> MatchAlgorithm:
+    """The match algorithm `name` (entry points `rainbow.match`). Raises UnknownPlugin."""
+    made: MatchAlgorithm = load("rainbow.match", name)()
+    return made
+
+
+class Matcher:
+    """Answers one request for many clusters, remembering by shape."""
+
+    def __init__(
+        self, request: Request, *, budget_s: float = BUDGET_S, algorithms: Algorithms | None = None
+    ) -> None:
+        self.plan: Plan = make_plan(request)
+        self.budget_s = budget_s
+        self._algorithms = algorithms
+        self._engines: dict[frozenset[str], list[Engine]] = {}
+        self._walks: list[Walk] | None = None
+        self._fits: dict[tuple[Shape, frozenset[str], MatcherName], bool] = {}
+        self.cut: set[Shape] = set()
+        """Views on which the time ran out, so that "no" was said without proof."""
+
+    # -- the view --------------------------------------------------------------------------------
+
+    def view(self, summary: Summary) -> Shape | None:
+        """The root as this request sees it; None when a requirement names a subsystem that is not there."""
+        plan = self.plan
+        if plan.by_shape_alone:
+            return summary.root
+        kept = None
+        if plan.constraint is not None:
+            kept = constraints.kept(plan.constraint, summary.identity)
+            if len(kept) == summary.identity.count:
+                kept = None
+        wishes = []
+        for kind, requires in plan.wishes:
+            who = self.holders(summary, requires)
+            if who is None:
+                return None
+            wishes.append((kind, who))
+        if kept is None and not wishes:
+            return summary.root
+        return View(kept, wishes).of(summary.root)
+
+    def holders(self, summary: Summary, requires: tuple[Requirement, ...]) -> Holders | None:
+        """Who meets all of `requires` by own links; None when one of the subsystems is not registered."""
+        found: Holders | None = None
+        for requirement in requires:
+            subsystem = summary.subsystem.get(requirement.subsystem)
+            if subsystem is None:
+                return None
+            who = subsystem.holders(requirement.field, self.accepts(requirement))
+            found = who if found is None else found & who
+        return NOBODY if found is None else found
+
+    def accepts(self, requirement: Requirement) -> Callable[[str], bool]:
+        name, arguments = requirement.algorithm, dict(requirement.arguments)
+        given = self._algorithms.get(name) if self._algorithms is not None else None
+        found = given if given is not None else algorithm(name)
+        return lambda value: found.accepts(value, arguments)
+
+    # -- the answer ------------------------------------------------------------------------------
+
+    def fits(self, view: Shape, above: frozenset[str], matcher: MatcherName = "count") -> bool:
+        """Whether the request fits a view. `above` is that of the graph as registered."""
+        key = (view, above, matcher)
+        known = self._fits.get(key)
+        if known is None:
+            known = self._fits[key] = self._fit(view, above, matcher)
+        return known
+
+    def _fit(self, view: Shape, above: frozenset[str], matcher: MatcherName) -> bool:
+        totals = view.totals
+        for kind, amount in self.plan.least:
+            if totals.get(kind, 0) < amount:
+                return False
+        if matcher == "fluxion" and not self.walks(view):
+            return False
+        return self.counts(view, above)
+
+    def counts(self, view: Shape, above: frozenset[str]) -> bool:
+        for engine in self.engines(above):
+            engine.clock = Clock(self.budget_s)
+            if engine.fits(view):
+                return True
+            if engine.clock.spent:
+                self.cut.add(view)
+        return False
+
+    def walks(self, view: Shape) -> bool:
+        if self.plan.zero:
+            return False
+        if self._walks is None:
+            self._walks = [Walk(needs) for needs in self.plan.alternatives]
+        return any(walk.agrees(view) for walk in self._walks)
+
+    def copies(self, view: Shape, above: frozenset[str]) -> int:
+        """How many of the request fit at once; call it only where it fits."""
+        best = 1
+        for engine in self.engines(above):
+            engine.clock = Clock(self.budget_s)
+            best = max(best, engine.copies(view))
+        return best if best < PLENTY else 0
+
+    def engines(self, above: frozenset[str]) -> list[Engine]:
+        known = self._engines.get(above)
+        if known is None:
+            clock = Clock(self.budget_s)
+            known = [Engine(needs, above, clock) for needs in self.plan.alternatives]
+            self._engines[above] = known
+        return known
+
+
+def match(
+    request: Request,
+    summary: Summary,
+    *,
+    matcher: MatcherName = "count",
+    budget_s: float = BUDGET_S,
+    algorithms: Algorithms | None = None,
+) -> Answer:
+    """Can `request` ever run on the empty cluster, and how many of it at once?
+
+    Args:
+        matcher: ``fluxion`` also asks whether Fluxion's own walk would find it.
+        budget_s: seconds for competing siblings; when they are used up the answer is "no", coded ``budget``.
+        algorithms: match algorithms by name, in place of the installed plugins.
+
+    Raises:
+        UnknownPlugin: a requirement names a match algorithm that is not installed.
+        InvalidInput: a hostlist or idset of the constraint is malformed.
+    """
+    from rainbow.resources.explain import explain
+
+    asked = Matcher(request, budget_s=budget_s, algorithms=algorithms)
+    view = asked.view(summary)
+    above = summary.root.above
+    if view is not None and asked.fits(view, above, matcher):
+        return Answer(True, asked.copies(view, above))
+    return Answer(False, 0, explain(asked, summary, view, matcher))

@@ -1,0 +1,269 @@
+"""Read a resource graph of any known form into a summary."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from rainbow.errors import InvalidGraph
+from rainbow.resources.document import Cursor, NotJson, Source, from_yaml, text_of
+from rainbow.resources.hostlist import Hostlist, HostRange
+from rainbow.resources.identity import Identity, runs
+from rainbow.resources.idset import IdSet
+from rainbow.resources.jgf import CONTAINMENT, JgfRows, clip
+from rainbow.resources.rset import read_rset
+from rainbow.resources.subsystem import SubsystemRows, elements
+from rainbow.resources.summary import Summary, VertexKeys
+
+_DOMINANT_NAMES = frozenset({"cluster", "nodes", CONTAINMENT})
+"""What the containment graph is called in the field."""
+
+
+def read_graph(
+    source: Source,
+    *,
+    subsystems: Mapping[str, Source] | Sequence[Source] = (),
+    dominant: str | None = None,
+) -> Summary:
+    """Read a cluster: JGF in any dialect, Flux R, or a reply of ``flux resource list``.
+
+    Args:
+        source: a document as text, bytes, mapping, path or binary file; JSON or YAML; `.gz` and `.xz` too.
+        subsystems: further graphs, by name; a plain sequence takes each name from its document.
+        dominant: the subsystem of a JGF whose edges make the tree (containment when not given).
+
+    Raises:
+        InvalidGraph: anything wrong with it, naming the vertex or edge. Nothing else is raised.
+    """
+    try:
+        summary = _read(source, CONTAINMENT if dominant in _DOMINANT_NAMES or not dominant else dominant)
+        named = subsystems.items() if isinstance(subsystems, Mapping) else map(_named, subsystems)
+        for name, document in named:
+            summary = summary.with_subsystem(name, document)
+    except RecursionError:
+        raise InvalidGraph("the document is nested too deeply") from None
+    return summary
+
+
+def _named(source: Source) -> tuple[str, Source]:
+    return subsystem_name(source), source
+
+
+def _read(source: Source, dominant: str) -> Summary:
+    parts = _Parts(dominant)
+    if isinstance(source, Mapping):
+        parts.mapping(source)
+    else:
+        text = text_of(source)
+        try:
+            parts.cursor(Cursor(text))
+        except NotJson:
+            document = from_yaml(text)
+            if not isinstance(document, Mapping):
+                raise InvalidGraph(f"{clip(document)} is no resource graph: give JGF or Flux R") from None
+            parts = _Parts(dominant)
+            parts.mapping(document)
+    return parts.summary()
+
+
+class _Parts:
+    """What is found at the top of a document, whichever way it is walked."""
+
+    def __init__(self, dominant: str) -> None:
+        self.dominant = dominant
+        self.name: str | None = None
+        self.rows: JgfRows | None = None
+        self.seen: set[str] = set()
+        self.other: dict[str, Any] = {}
+
+    # Streaming: the cursor stands before the document.
+    def cursor(self, cursor: Cursor) -> None:
+        if cursor.peek() != "{":
+            value = cursor.value()
+            cursor.finish()
+            raise InvalidGraph(f"{clip(value)} is no resource graph: give JGF or Flux R")
+        for key in cursor.items():
+            if key == "graph" and cursor.peek() == "{":
+                self._graph_cursor(cursor)
+            elif key == "scheduling" and cursor.peek() == "{":
+                for inner in cursor.items():
+                    if inner == "graph" and cursor.peek() == "{":
+                        self._graph_cursor(cursor)
+                    else:
+                        cursor.value()
+            else:
+                self.other[key] = cursor.value()
+        cursor.finish()
+
+    def _graph_cursor(self, cursor: Cursor) -> None:
+        rows = self.rows = JgfRows(self.dominant)
+        self.seen.clear()
+        for key in cursor.items():
+            self.seen.add(key)
+            kind = cursor.peek()
+            if key == "nodes" and kind == "[":
+                for block in cursor.blocks():
+                    rows.listed(block)
+            elif key == "nodes" and kind == "{":
+                rows.keyed(cursor.pairs())
+            elif key == "edges" and kind == "[":
+                for block in cursor.blocks():
+                    rows.edges(block)
+            else:
+                self._odd(key, cursor.value())
+
+    def mapping(self, document: Mapping[str, Any]) -> None:
+        for key, value in document.items():
+            if key == "graph" and isinstance(value, Mapping):
+                self._graph_mapping(value)
+            elif key == "scheduling" and isinstance(value, Mapping):
+                if isinstance(value.get("graph"), Mapping):
+                    self._graph_mapping(value["graph"])
+            else:
+                self.other[str(key)] = value
+
+    def _graph_mapping(self, graph: Mapping[str, Any]) -> None:
+        rows = self.rows = JgfRows(self.dominant)
+        self.seen = set(map(str, graph))
+        for key, value in graph.items():
+            if key == "nodes" and isinstance(value, list):
+                rows.listed(value)
+            elif key == "nodes" and isinstance(value, Mapping):
+                rows.keyed((str(k), v) for k, v in value.items())
+            elif key == "edges" and isinstance(value, list):
+                rows.edges(value)
+            else:
+                self._odd(str(key), value)
+
+    @staticmethod
+    def _odd(key: str, value: object) -> None:
+        if key in ("nodes", "edges"):
+            raise InvalidGraph(f"graph.{key} is {clip(value)}; give a list")
+        if key == "hyperedges":
+            raise InvalidGraph("a graph of hyperedges is no resource graph: edges with source and target are needed")
+
+    def summary(self) -> Summary:
+        other = self.other
+        if self.rows is not None:
+            return self._folded(self.rows)
+        if "graphs" in other:
+            raise InvalidGraph("a list of graphs is no cluster: register each graph by itself")
+        if "execution" in other:
+            root, identity = read_rset(other)
+            return Summary(root, identity)
+        for key in ("all", "R"):  # replies of `flux resource list` and `flux resource status`
+            inner = other.get(key)
+            if isinstance(inner, Mapping) and "execution" in inner:
+                return _read(inner, self.dominant)
+        if "graph" in other:
+            raise InvalidGraph(f"graph is {clip(other['graph'])}; give an object with nodes and edges")
+        if "R_lite" in other or "version" in other:
+            raise InvalidGraph("R: execution is missing (RFC 20)")
+        raise InvalidGraph("neither a resource graph (graph.nodes, graph.edges) nor Flux's R (execution)")
+
+    def _folded(self, rows: JgfRows) -> Summary:
+        for key in ("nodes", "edges"):
+            if key not in self.seen:
+                raise InvalidGraph(f"graph.{key} is missing")
+        made, keys = rows.folded()
+        targets = [rows.targets[v] for v in made.targets]
+        hosts = Hostlist(_piece(target.name) for target in targets)
+        properties: dict[str, list[tuple[int, int]]] = {}
+        for ordinal, target in enumerate(targets):
+            for name in target.properties:
+                spans = properties.setdefault(name, [])
+                if spans and spans[-1][1] == ordinal:
+                    spans[-1] = (spans[-1][0], ordinal + 1)
+                else:
+                    spans.append((ordinal, ordinal + 1))
+        identity = Identity(
+            len(targets),
+            hosts,
+            runs(target.rank for target in targets),
+            {name: IdSet(spans) for name, spans in properties.items()},
+        )
+        packed = VertexKeys.of([keys[v] if v >= 0 else "" for v in made.order])
+        name = self.other.get("name")
+        return Summary(
+            made.root,
+            identity,
+            packed,
+            name=name if isinstance(name, str) else None,
+            dominant=self.dominant,
+            warnings=tuple(rows.warnings),
+        )
+
+
+def _piece(name: str) -> HostRange:
+    """A host name as it stands, even where it is none by RFC 29."""
+    stem = name.rstrip("0123456789")
+    digits = name[len(stem) :]
+    if not digits or not digits.isascii() or len(digits) > 18:
+        return HostRange(name, -1, -1)
+    return HostRange(stem, int(digits), int(digits) + 1, len(digits) if digits[0] == "0" else 1)
+
+
+def _document(source: Source) -> Mapping[str, Any]:
+    if isinstance(source, Mapping):
+        return source
+    text = text_of(source)
+    try:
+        cursor = Cursor(text)
+        document = cursor.value()
+        cursor.finish()
+    except NotJson:
+        document = from_yaml(text)
+    if not isinstance(document, Mapping):
+        raise InvalidGraph(f"{clip(document)} is no subsystem graph")
+    return document
+
+
+def read_subsystem(source: Source | SubsystemRows) -> SubsystemRows:
+    """Read a subsystem document (JGF with nodes as object or list), not linked yet.
+
+    Raises:
+        InvalidGraph: not such a document.
+    """
+    if isinstance(source, SubsystemRows):
+        return source
+    try:
+        document = _document(source)
+    except RecursionError:
+        raise InvalidGraph("the document is nested too deeply") from None
+    graph = document.get("graph")
+    if not isinstance(graph, Mapping):
+        raise InvalidGraph("a subsystem needs graph.nodes and graph.edges")
+    rows = SubsystemRows()
+    for key, element in elements(graph.get("nodes")):
+        rows.vertex(key, element)
+    edges: Iterable[Any] = graph.get("edges") or ()
+    if not isinstance(edges, list) and edges != ():
+        raise InvalidGraph(f"graph.edges is {clip(edges)}; give a list")
+    for edge in edges:
+        rows.edge(edge)
+    return rows
+
+
+def subsystem_name(source: Source, default: str | None = None) -> str:
+    """The name a subsystem document gives itself: the type of its root vertex (the first that no edge of its
+    own leads to); else the file's stem without ``-subsystem``; else `default`.
+
+    Raises:
+        InvalidGraph: unreadable, or no name to be found.
+    """
+    rows = read_subsystem(source)
+    led_to = {target for source_, target in rows.edges if source_ in rows.index}
+    linked = {target for _, target in rows.edges} - led_to
+    for key, number in rows.index.items():
+        kind = rows.rows[number].get("type")
+        if kind and key not in led_to and key not in linked:
+            return kind
+    if isinstance(source, str) and "\n" not in source and "{" not in source:
+        source = Path(source)
+    if isinstance(source, Path):
+        stem = source.name.split(".json")[0].split(".yaml")[0]
+        return stem.removesuffix("-subsystem")
+    if default is None:
+        raise InvalidGraph("a subsystem without a root vertex has no name: give NAME=FILE")
+    return default

@@ -1,0 +1,95 @@
+"""Match algorithms: does the value of one subsystem field meet one requirement? (Entry points `rainbow.match`.)
+
+An algorithm sees one text and the requirement's arguments, and nothing of graphs. Values are compared as text:
+numbers as Python writes them, booleans in lower case.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import Protocol
+
+from packaging.version import InvalidVersion, Version
+
+_SEMVER = re.compile(
+    r"v?(0|[1-9]\d*)(?:\.(0|[1-9]\d*))?(?:\.(0|[1-9]\d*))?(-[0-9A-Za-z.-]+)?(\+[0-9A-Za-z.-]+)?", re.ASCII
+)
+
+
+class MatchAlgorithm(Protocol):
+    """What a plugin of the group `rainbow.match` is: a class without arguments, with this one method."""
+
+    def accepts(self, value: str, arguments: Mapping[str, str]) -> bool:
+        """Whether `value` (the field of one subsystem vertex) is what `arguments` ask for. Never raises."""
+        ...
+
+
+class Equality:
+    """`match`: the value is the text asked for."""
+
+    def accepts(self, value: str, arguments: Mapping[str, str]) -> bool:
+        return value == arguments.get("match")
+
+
+class Range:
+    """`range`: the value is a version between `min` and `max`, both included; either may be left out.
+
+    Versions are semantic versions of one to three numbers (missing ones are 0) with an optional ``v``; a
+    pre-release or what cannot be read is never inside, as Masterminds/semver has it for plain bounds. Big plain
+    numbers (bytes of memory) are versions of one number. What is no semantic version is read by PEP 440 where
+    bounds and value all can be (``1.2.3.4``), and as plain numbers otherwise (``0.25``, ``-1``).
+    """
+
+    def accepts(self, value: str, arguments: Mapping[str, str]) -> bool:
+        low, high = arguments.get("min"), arguments.get("max")
+        if low is None and high is None:
+            return False
+        for reader in (_semantic, _pep440, _plain):
+            at = reader(value)
+            if at is None:
+                continue
+            bounds = [reader(bound) for bound in (low, high) if bound is not None]
+            if None in bounds:
+                continue
+            if at is _PRE:
+                return False
+            floor = reader(low) if low is not None else at
+            ceiling = reader(high) if high is not None else at
+            return bool(floor <= at <= ceiling)  # type: ignore[operator]
+        return False
+
+
+_PRE = (-1,)
+"""Stands for a pre-release: a version, but inside no range."""
+
+
+@lru_cache(maxsize=4096)
+def _semantic(text: str) -> tuple[int, ...] | None:
+    match = _SEMVER.fullmatch(text.strip())
+    if match is None or len(text) > 256:
+        return None
+    if match[4]:
+        return _PRE
+    return int(match[1]), int(match[2] or 0), int(match[3] or 0)
+
+
+@lru_cache(maxsize=4096)
+def _pep440(text: str) -> Version | tuple[int, ...] | None:
+    if len(text) > 256:
+        return None
+    try:
+        version = Version(text)
+    except (InvalidVersion, ValueError):
+        return None
+    return _PRE if version.is_prerelease else version
+
+
+@lru_cache(maxsize=4096)
+def _plain(text: str) -> float | None:
+    try:
+        number = float(text)
+    except ValueError:
+        return None
+    return number if number == number else None
