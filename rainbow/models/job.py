@@ -59,7 +59,8 @@ RANK: Mapping[str, int] = {
 
 #: Reasons an agent gives for refusing a job. After `busy` and `error` the same cluster may be asked again.
 RejectCode = Literal["no-fit", "busy", "policy", "bad-spec", "bad-signature", "expired", "error"]
-RETRYABLE_REJECTS: frozenset[str] = frozenset({"busy", "error", "expired"})
+#: `timed-out` and `queue-full` are our own words for a dispatch that came back without having been looked at.
+RETRYABLE_REJECTS: frozenset[str] = frozenset({"busy", "error", "timed-out", "queue-full"})
 
 
 def _uuid(value: str) -> str:
@@ -108,6 +109,11 @@ class Reason(OpenWire):
 
     code: str
     detail: str = ""
+
+    @property
+    def retryable(self) -> bool:
+        """May the same cluster be asked again, later?"""
+        return self.code in RETRYABLE_REJECTS
 
 
 class SubmitRequest(Wire):

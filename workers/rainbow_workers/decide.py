@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from rainbow.jobspec.request import Jobspec, Request
-from rainbow.models.job import RETRYABLE_REJECTS, Reason
+from rainbow.models.job import Reason
 from rainbow_workers.selection import Selections
 from rainbow_workers.selection.base import JobView
 from rainbow_workers.world import World
@@ -147,7 +147,7 @@ class Decider:
         if not found.names:
             status: Status = "unsatisfiable" if job.tried else "no-match"
             return self._wait_or(job, status, {**found.reasons, **job.tried}, total, 0, now)
-        again = [n for n in found.names if job.tried[n].code in RETRYABLE_REJECTS]
+        again = [n for n in found.names if job.tried[n].retryable]
         reasons = {**found.reasons, **job.tried}
         if again and job.attempt <= self._max_attempts:
             # They may take it later: wait longer each time, and ask all of them again.

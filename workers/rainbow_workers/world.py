@@ -31,7 +31,7 @@ class Cluster:
     reserved: Demand = _NONE
 
     def reachable(self, now: float, alive_after: float) -> bool:
-        """Heard of lately; a cluster without an agent (it never sent a heartbeat) is served by hand, and counts as such."""
+        """Heard of lately. A cluster that never sent a heartbeat has no agent: it is served by hand, and counts."""
         beat = self.state.heartbeat_at
         return not beat or now - beat <= alive_after
 

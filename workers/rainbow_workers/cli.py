@@ -1,0 +1,113 @@
+"""The `rainbow-scheduler` program: the workers on RabbitMQ and Redis. The one place that builds their parts."""
+
+from __future__ import annotations
+
+import logging
+import signal
+import sys
+import threading
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+log = logging.getLogger(__name__)
+
+app = typer.Typer(add_completion=False, no_args_is_help=False, rich_markup_mode=None)
+
+
+@app.command(epilog="Example: rainbow-scheduler --config rainbow-config.yaml --only scheduler --only returns")
+def run(
+    config: Annotated[Path | None, typer.Option(help="Settings file (rainbow-config.yaml).")] = None,
+    only: Annotated[
+        list[str] | None,
+        typer.Option(help="Start only this worker: scheduler, registrar, recorder, returns. Repeatable."),
+    ] = None,
+    declare: Annotated[bool, typer.Option(help="Declare exchanges and queues on start.")] = True,
+) -> None:
+    """Run the workers: schedule submissions, keep the registry, record events, place anew what comes back."""
+    from rainbow import logs, settings
+    from rainbow.errors import InvalidInput
+    from rainbow_workers.service import WORKERS, Service
+
+    given = settings.load(config)
+    logs.setup(given.log_level, given.log_format)
+    workers = tuple(only) if only else WORKERS
+    unknown = [w for w in workers if w not in WORKERS]
+    if unknown:
+        raise InvalidInput(f"no worker named {unknown[0]!r}: choose from {', '.join(WORKERS)}")
+
+    stop = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stop.set())
+    broker, store, service = build(given, workers, declare=declare)
+    try:
+        service.start()
+        log.info("workers run", extra={"action": "start", "workers": ",".join(workers)})
+        while not stop.wait(0.5):
+            error = service.failed()
+            if error is not None:
+                raise error
+    finally:
+        service.stop()
+        broker.close()
+        store.close()
+    assert isinstance(service, Service)
+
+
+def build(given: object, workers: tuple[str, ...], *, declare: bool) -> tuple:  # type: ignore[type-arg]
+    """Broker, store and service from the settings."""
+    from rainbow import settings
+    from rainbow.brokers import Tls, connect
+    from rainbow.tokens import KeyRing
+    from rainbow_workers.service import Service, ServiceOptions
+    from rainbow_workers.stores import StoreOptions, open_store
+
+    assert isinstance(given, settings.Settings)
+    ring = KeyRing.load(given.keyring)
+    tls = given.store.tls
+    store = open_store(
+        StoreOptions(
+            url=given.store.url.get_secret_value(),
+            prefix=given.store.prefix,
+            tls=Tls(*(str(p) if p else None for p in (tls.ca, tls.cert, tls.key))),
+            timeout=given.store.timeout,
+            keep=given.store.keep,
+            alive_after=given.scheduler.alive_after,
+        )
+    )
+    broker = connect(settings.connect_options(given, "rainbow-scheduler"))
+    s = given.scheduler
+    options = ServiceOptions(
+        workers=workers,
+        selection=s.algorithms.selection.name,
+        selection_options=s.algorithms.selection.options,
+        limits=settings.limits(given),
+        declare=declare and s.declare,
+        batch=s.batch,
+        prefetch=s.prefetch,
+        reserve=s.reserve,
+        alive_after=s.alive_after,
+        retry_after=s.retry_after,
+        max_attempts=s.max_attempts,
+        secret=settings.secret(s.secret) if s.allow_secret else None,
+        message_bytes=given.limits.message_bytes,
+        control_bytes=given.limits.control_bytes,
+        depth=given.limits.depth,
+    )
+    return broker, store, Service(broker, store, ring, options)
+
+
+def main() -> None:
+    """Run, and turn errors into one line and an exit code."""
+    from rainbow.errors import RainbowError
+
+    try:
+        app(standalone_mode=True)
+    except RainbowError as exc:
+        print(f"rainbow-scheduler: {exc.message}", file=sys.stderr)  # noqa: T201
+        raise SystemExit(exc.exit_code) from None
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,52 @@
+"""Keeping a world current: changes come with every batch; while nothing is assigned they are asked for."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from rainbow.tokens import Verifier
+from rainbow_workers.stores.base import Store
+from rainbow_workers.world import World
+
+
+class Follower:
+    """Brings `world` and the verifier's revocations up to date, at most every `every` seconds."""
+
+    def __init__(
+        self,
+        world: World,
+        store: Store,
+        verifier: Verifier,
+        *,
+        every: float = 1.0,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._world = world
+        self._store = store
+        self._verifier = verifier
+        self._every = every
+        self._clock = clock
+        self._next = 0.0
+
+    def follow(self) -> None:
+        """Raises StoreUnavailable: then nothing may be decided, since who was revoked is not known."""
+        now = self._clock()
+        with self._world.lock:
+            if self._world.version == 0 or now >= self._next:
+                self._world.apply(self._store.clusters.changes(self._world.version))
+                self._world.look_around(now)
+                self._next = now + self._every
+            self._verifier.revocations = self._world.revocations
+
+    def is_current(self, cluster: str, registration: str) -> bool:
+        """Does `cluster` stand registered so? A cluster that is not known (the store was lost, or it was deleted)
+        gets the benefit of the doubt: its signature was good, and attempts fence what it says."""
+        with self._world.lock:
+            for look_again in (True, False):
+                known = self._world.clusters.get(cluster)
+                if known is not None and known.record.registration == registration:
+                    return True
+                if look_again:
+                    self._world.apply(self._store.clusters.changes(self._world.version))
+            return known is None

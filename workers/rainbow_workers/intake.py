@@ -1,0 +1,249 @@
+"""Intake: deliveries read into tickets. Submissions from anywhere, and dispatches that came back.
+
+Bad input becomes a refusal with one plain line, never an exception that leaves this module.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+from uuid import UUID, uuid4
+
+from rainbow import codec, plugins, signing, topology
+from rainbow.brokers.base import Delivery
+from rainbow.errors import BadSignature, Denied, InvalidInput, RainbowError
+from rainbow.jobspec import Jobspec, read_cached
+from rainbow.jobspec.simple import simple
+from rainbow.models.job import Dispatch, Reason, SubmitRequest
+from rainbow.models.wire import parse
+from rainbow.tokens import Principal, Verifier
+from rainbow_workers.decide import Job
+from rainbow_workers.keys import ClusterKeys
+from rainbow_workers.ticket import HELD_DISPATCH, KIND, REGISTRATION, ROUTE, Refusal, Ticket
+
+_RIGHT_TO_SUBMIT = frozenset({"submit", "admin"})
+
+
+class Intake:
+    """Reads with a verifier for tokens and the keys of the clusters. `check_selection` raises for an unknown one."""
+
+    def __init__(
+        self,
+        verifier: Verifier,
+        keys: ClusterKeys,
+        *,
+        check_selection: Callable[[tuple[str, Mapping[str, Any]]], None],
+        max_bytes: int = codec.MAX_BYTES,
+        max_depth: int = codec.MAX_DEPTH,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._verifier = verifier
+        self._keys = keys
+        self._check_selection = check_selection
+        self._max_bytes = max_bytes
+        self._max_depth = max_depth
+        self._clock = clock
+
+    def read(self, delivery: Delivery) -> Ticket:
+        """What a delivery on the scheduler's queue is."""
+        if delivery.headers.get(KIND) == HELD_DISPATCH:
+            return self.returned(delivery, None)
+        return self._submission(delivery)
+
+    # -- submissions --------------------------------------------------------------------------------------
+
+    def _submission(self, delivery: Delivery) -> Ticket:
+        ticket = Ticket(delivery, "", reply_to=delivery.reply_to, correlation_id=delivery.correlation_id)
+        try:
+            data = codec.decode(
+                delivery.body, delivery.content_type, max_bytes=self._max_bytes, max_depth=self._max_depth
+            )
+        except InvalidInput as exc:
+            ticket.id = _uuid_or_none(delivery.message_id) or str(uuid4())
+            ticket.refusal = Refusal("invalid", exc.message, exc.code, dead=True)
+            return ticket
+        ticket.id = _uuid_or_none(data.get("id")) or _uuid_or_none(delivery.message_id) or str(uuid4())
+        try:
+            ticket.job = self._job(ticket, parse(SubmitRequest, data), delivery.headers)
+        except Denied as exc:
+            ticket.refusal = Refusal("denied", exc.message, exc.code)
+        except RainbowError as exc:
+            # Without an answer to send, the dead letter is where its sender's operator finds it.
+            ticket.refusal = Refusal("invalid", exc.message, exc.code, dead=ticket.reply_to is None)
+        return ticket
+
+    def _job(self, ticket: Ticket, request: SubmitRequest, headers: Mapping[str, Any]) -> Job:
+        now = self._clock()
+        route = self._held_route(headers, ticket.id)
+        submitted_at = route["submitted_at"] if route else now
+        # A job that was let in and then held by us does not run out of its token while it waits.
+        principals = self._principals(request, headers, submitted_at)
+        if request.selection is not None:
+            self._check_selection((request.selection.name, request.selection.options))
+        if request.match is not None:
+            plugins.load("rainbow.match", request.match.name)
+        jobspec = _jobspec(request)
+        hold_until = submitted_at + request.hold if request.hold else 0.0
+        first = principals[0]
+        allowed: frozenset[str] = first.clusters
+        for other in principals[1:]:
+            allowed |= other.clusters
+        return Job(
+            id=ticket.id,
+            user=first.sub,
+            jti=first.jti,
+            token_issued_at=first.issued_at,
+            jobspec=jobspec,
+            allowed=allowed,
+            submitted_at=submitted_at,
+            name=request.name or jobspec.name,
+            image=request.image,
+            restrict=None if request.clusters is None else tuple(request.clusters),
+            selection=None if request.selection is None else (request.selection.name, request.selection.options),
+            priority=request.priority,
+            expires_at=request.expires,
+            hold_until=hold_until,
+            satisfy_only=request.satisfy_only,
+        )
+
+    def _principals(self, request: SubmitRequest, headers: Mapping[str, Any], moment: float) -> list[Principal]:
+        """Everyone the tokens speak for. Of several tokens bad ones are dropped, as long as one is good."""
+        tokens = [*([request.token] if request.token else []), *(request.tokens or ())]
+        bearer = headers.get("authorization")
+        if isinstance(bearer, str) and bearer[:7].lower() == "bearer ":
+            tokens.append(bearer[7:].strip())
+        if not tokens:
+            raise Denied("no token: put one into `token`, or into the header `authorization: Bearer TOKEN`")
+        good: list[Principal] = []
+        problem: Denied | None = None
+        for token in tokens:
+            try:
+                good.append(self._submitter(token, moment))
+            except Denied as exc:
+                problem = problem or exc
+        if not good:
+            assert problem is not None
+            raise problem
+        return good
+
+    def _submitter(self, token: str, moment: float) -> Principal:
+        principal = self._verifier.verify(token, now=moment)
+        if principal.role not in _RIGHT_TO_SUBMIT:
+            raise Denied(f"a token of role {principal.role} may not submit: use one of role submit")
+        return principal
+
+    def _held_route(self, headers: Mapping[str, Any], job_id: str) -> dict[str, Any] | None:
+        """What we sealed into a message when we put it on hold; anything else in that header is ignored."""
+        sealed = headers.get(ROUTE)
+        if not isinstance(sealed, bytes):
+            return None
+        try:
+            route = codec.decode(signing.unseal(self._verifier.ring, sealed), codec.MSGPACK)
+        except RainbowError:
+            return None
+        return route if route.get("id") == job_id else None
+
+    # -- dispatches that came back ------------------------------------------------------------------------
+
+    def returned(self, delivery: Delivery, reason: Reason | None) -> Ticket:
+        """A dispatch that its cluster did not take, as a job for the next one.
+
+        `reason` is why; None for one that waited in a hold queue, whose clusters may then be asked again.
+        """
+        ticket = Ticket(delivery, _uuid_or_none(delivery.message_id) or "")
+        try:
+            dispatch, route = self.open_dispatch(delivery)
+        except RainbowError as exc:
+            ticket.refusal = Refusal("invalid", exc.message, exc.code, dead=True)
+            return ticket
+        ticket.id = dispatch.id
+        tried = {str(c): Reason(code=str(code), detail=str(why)) for c, (code, why) in route["tried"].items()}
+        if reason is not None:
+            tried[dispatch.cluster] = reason
+        else:
+            tried = {c: r for c, r in tried.items() if not r.retryable}
+        ticket.hold_headers = {
+            KIND: HELD_DISPATCH,
+            signing.HEADER: delivery.headers.get(signing.HEADER),
+            REGISTRATION: delivery.headers.get(REGISTRATION),
+        }
+        selection = route["selection"]
+        try:
+            jobspec = read_cached(dispatch.jobspec)
+        except InvalidInput as exc:
+            ticket.refusal = Refusal("invalid", exc.message, exc.code, dead=True)
+            return ticket
+        ticket.job = Job(
+            id=dispatch.id,
+            user=dispatch.user,
+            jti=route["jti"],
+            token_issued_at=route["token_issued_at"],
+            jobspec=jobspec,
+            allowed=frozenset(route["allowed"]),
+            submitted_at=dispatch.submitted_at,
+            name=dispatch.name,
+            image=dispatch.image,
+            restrict=None if route["restrict"] is None else tuple(route["restrict"]),
+            selection=None if selection is None else (selection[0], selection[1]),
+            priority=dispatch.priority,
+            expires_at=dispatch.expires_at,
+            hold_until=route["hold_until"],
+            attempt=dispatch.attempt + 1,
+            tried=tried,
+        )
+        return ticket
+
+    def open_dispatch(self, delivery: Delivery) -> tuple[Dispatch, dict[str, Any]]:
+        """A dispatch of ours and its route. Raises BadSignature or InvalidInput."""
+        data = codec.decode(delivery.body, codec.MSGPACK, max_bytes=4 * self._max_bytes, max_depth=self._max_depth + 8)
+        dispatch = parse(Dispatch, data)
+        registration = delivery.headers.get(REGISTRATION)
+        if not isinstance(registration, str):
+            raise BadSignature("the dispatch names no registration")
+        cluster = topology.check_cluster_name(dispatch.cluster)
+        signing.check(self._keys.of(cluster, registration), delivery.body, delivery.headers.get(signing.HEADER))
+        held = self._held_route(delivery.headers, dispatch.id)
+        return dispatch, held or codec.decode(signing.unseal(self._verifier.ring, dispatch.route), codec.MSGPACK)
+
+
+def route_of(job: Job) -> dict[str, Any]:
+    """What a dispatch must carry so that its job can be placed elsewhere."""
+    return {
+        "id": job.id,
+        "submitted_at": job.submitted_at,
+        "allowed": sorted(job.allowed),
+        "restrict": job.restrict,
+        "selection": job.selection,
+        "hold_until": job.hold_until,
+        "jti": job.jti,
+        "token_issued_at": job.token_issued_at,
+        "tried": {c: (r.code, r.detail) for c, r in job.tried.items()},
+    }
+
+
+def _jobspec(request: SubmitRequest) -> Jobspec:
+    if request.jobspec is not None:
+        return read_cached(request.jobspec)
+    assert request.command is not None
+    document = simple(
+        request.command,
+        nodes=request.nodes,
+        tasks=request.tasks,
+        cores_per_task=request.cores_per_task or 1,
+        gpus_per_task=request.gpus_per_task or 0,
+        duration=request.duration,
+        cwd=request.cwd,
+        environment=request.environment,
+        name=request.name,
+        requires=request.requires,
+        image=request.image,
+    )
+    return read_cached(document)
+
+
+def _uuid_or_none(value: object) -> str | None:
+    try:
+        return str(UUID(value)) if isinstance(value, str) else None
+    except ValueError:
+        return None

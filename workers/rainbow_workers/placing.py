@@ -1,0 +1,392 @@
+"""Placing: a batch of tickets is decided, written to the ledger, published and settled.
+
+The order that loses nothing: decide (pure) -> compare-and-set in the ledger, one round trip -> publish, confirmed
+-> ack. A crash between any two steps leaves the delivery with the broker; when it comes again the ledger holds
+the same assignment, which is published again under the same attempt, and the agent runs an attempt once.
+"""
+
+from __future__ import annotations
+
+import logging
+import queue
+import time
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, cast
+
+from rainbow import codec, signing, topology
+from rainbow.brokers.base import MSGPACK, Broker, Consumer, Message, Receipt
+from rainbow.errors import QueueFull, StoreUnavailable, TooLarge, Unroutable
+from rainbow.models.cluster import Revocation
+from rainbow.models.job import JobEvent, JobRecord, Reason, State
+from rainbow_workers import dead
+from rainbow_workers.decide import Decider, Decision, Job
+from rainbow_workers.intake import route_of
+from rainbow_workers.keys import ClusterKeys
+from rainbow_workers.stores.base import Assignment, Store
+from rainbow_workers.ticket import RECORDED, REGISTRATION, ROUTE, Refusal, Ticket
+from rainbow_workers.world import World
+
+log = logging.getLogger(__name__)
+
+
+class Placer:
+    """Places tickets of one consumer. One thread calls `place`; receipts settle in the broker's thread."""
+
+    def __init__(
+        self,
+        broker: Broker,
+        store: Store,
+        world: World,
+        decider: Decider,
+        keys: ClusterKeys,
+        ring: Callable[[], Any],
+        *,
+        reserve_s: float = 60.0,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._broker = broker
+        self._store = store
+        self._world = world
+        self._decider = decider
+        self._keys = keys
+        self._ring = ring
+        self._reserve_s = reserve_s
+        self._clock = clock
+        #: Jobs whose dispatch found no queue, or a full one: they are placed anew with the next batch.
+        self._again: queue.SimpleQueue[Ticket] = queue.SimpleQueue()
+
+    def pending(self) -> list[Ticket]:
+        """Tickets to be placed once more."""
+        out: list[Ticket] = []
+        while not self._again.empty():
+            out.append(self._again.get_nowait())
+        return out
+
+    def place(self, tickets: Sequence[Ticket], consumer: Consumer) -> None:
+        """Decide and hand over. Raises StoreUnavailable when nothing was decided: the caller gives the batch back."""
+        now = self._clock()
+        with self._world.lock:
+            decisions = [self._decide(t, now) for t in tickets]
+            assignments = [
+                self._assignment(t.job, d, now)
+                for t, d in zip(tickets, decisions, strict=True)
+                if d is not None and t.job is not None and d.status == "assigned"
+            ]
+            try:
+                outcomes = self._assign(assignments)
+            except StoreUnavailable:
+                # What was deducted meanwhile is forgotten with everything else: all is read anew.
+                self._world.version = 0
+                raise
+            self._recheck(tickets)
+        standing = iter(outcomes)
+        events: list[JobEvent] = []
+        for ticket, decision in zip(tickets, decisions, strict=True):
+            if decision is not None and decision.status == "assigned":
+                record, repeated = next(standing)
+                if ticket.refusal is None and record is None:
+                    self._dispatched(ticket, decision, now, events, quiet=repeated)
+                elif ticket.refusal is None and record is not None:
+                    self._in_the_way(ticket, record, now, events)
+            elif decision is not None and ticket.refusal is None:
+                self._not_assigned(ticket, decision, now, events)
+            if ticket.refusal is not None:
+                self._refused(ticket, now, events)
+        self._publish(tickets, consumer, self._record(events, tickets))
+
+    # -- deciding -------------------------------------------------------------------------------------------
+
+    def _decide(self, ticket: Ticket, now: float) -> Decision | None:
+        if ticket.job is None:
+            return None
+        return self._decider.decide(ticket.job, now)
+
+    def _assignment(self, job: Job, decision: Decision, now: float) -> Assignment:
+        assert decision.cluster is not None
+        return Assignment(
+            id=job.id,
+            attempt=job.attempt,
+            cluster=decision.cluster,
+            user=job.user,
+            name=job.name,
+            demand=job.jobspec.demand,
+            at=now,
+            submitted_at=job.submitted_at,
+            answer=answer(job.id, decision, job.attempt),
+            reserve_s=self._reserve_s,
+        )
+
+    def _assign(self, assignments: Sequence[Assignment]) -> Iterable[tuple[JobRecord | None, bool]]:
+        if not assignments:
+            return []
+        assigned = self._store.jobs.assign(assignments, self._world.version)
+        self._world.apply(assigned.changes)
+        return [(record, at in assigned.repeated) for at, record in enumerate(assigned.outcomes)]
+
+    def _recheck(self, tickets: Sequence[Ticket]) -> None:
+        """Revocations may have come with the ledger's answer: who was revoked meanwhile is not dispatched."""
+        revocations = self._world.revocations
+        if not revocations:
+            return
+        for ticket in tickets:
+            if ticket.job is not None and _revoked(ticket.job, revocations):
+                ticket.refusal = Refusal("denied", "the token was revoked: ask for a new one", "denied")
+
+    # -- outcomes -------------------------------------------------------------------------------------------
+
+    def _dispatched(self, ticket: Ticket, decision: Decision, now: float, events: list[JobEvent], quiet: bool) -> None:
+        job = ticket.job
+        assert job is not None
+        assert decision.cluster is not None
+        ticket.messages.append(self._dispatch(job, decision.cluster, now))
+        self._reply(ticket, answer(job.id, decision, job.attempt))
+        if not quiet:
+            log.info(
+                "job assigned",
+                extra={"action": "assign", "job": job.id, "attempt": job.attempt, "cluster": decision.cluster},
+            )
+
+    def _dispatch(self, job: Job, cluster: str, now: float) -> Message:
+        registration = self._world.clusters[cluster].record.registration
+        body = codec.encode_msgpack(
+            {
+                "version": 1,
+                "id": job.id,
+                "attempt": job.attempt,
+                "cluster": cluster,
+                "name": job.name,
+                "jobspec": job.jobspec.document,
+                "image": job.image,
+                "user": job.user,
+                "priority": job.priority,
+                "submitted_at": job.submitted_at,
+                "assigned_at": now,
+                "expires_at": job.expires_at,
+                "route": signing.seal(self._ring(), codec.encode_msgpack(route_of(job))),
+            }
+        )
+        return Message(
+            topology.JOBS,
+            cluster,
+            body,
+            content_type=MSGPACK,
+            message_id=job.id,
+            priority=job.priority,
+            headers={
+                signing.HEADER: signing.sign(self._keys.of(cluster, registration), body),
+                REGISTRATION: registration,
+            },
+        )
+
+    def _in_the_way(self, ticket: Ticket, record: JobRecord, now: float, events: list[JobEvent]) -> None:
+        """The ledger has this job already, further on."""
+        job = ticket.job
+        assert job is not None
+        if record.cancel_requested and not record.terminal and record.attempt < job.attempt:
+            events.append(_event(job, "cancelled", now, detail="cancelled before it was assigned"))
+            self._reply(ticket, {**(record.answer or {}), "id": job.id, "status": "cancelled", "state": "cancelled"})
+            return
+        same = record.state == "assigned" and record.attempt == job.attempt and record.cluster in self._world.clusters
+        if same and ticket.delivery.redelivered:
+            # The try before this one died between ledger and broker: its dispatch goes out (again).
+            assert record.cluster is not None
+            ticket.messages.append(self._dispatch(job, record.cluster, now))
+            self._reply(ticket, {**(record.answer or {}), "id": job.id, "status": "assigned"})
+            return
+        self._reply(ticket, _first_answer(job.id, record))
+
+    def _not_assigned(self, ticket: Ticket, decision: Decision, now: float, events: list[JobEvent]) -> None:
+        job = ticket.job
+        assert job is not None
+        reply = answer(job.id, decision, job.attempt - 1)
+        if decision.status == "satisfied" or job.satisfy_only:
+            self._reply(ticket, reply)
+            return
+        if decision.status == "held":
+            ticket.messages.append(self._hold(ticket, decision.retry_in))
+        events.append(_event(job, cast(State, decision.status), now, detail=decision.detail, answer=reply))
+        self._reply(ticket, reply)
+
+    def _refused(self, ticket: Ticket, now: float, events: list[JobEvent]) -> None:
+        refusal = ticket.refusal
+        assert refusal is not None
+        ticket.messages.clear()
+        reply = {"version": 1, "id": ticket.id, "status": refusal.status, "error": refusal.error, "reasons": {}}
+        log.info(
+            "submission refused",
+            extra={"action": "refuse", "job": ticket.id, "code": refusal.code, "detail": refusal.error},
+        )
+        if refusal.dead:
+            ticket.messages.append(dead.letter(ticket.delivery, refusal.code, refusal.error))
+        else:
+            job = ticket.job
+            state: State = "denied" if refusal.status == "denied" else "invalid"
+            events.append(
+                JobEvent(
+                    id=ticket.id,
+                    attempt=job.attempt if job else 0,
+                    state=state,
+                    at=now,
+                    user=job.user if job else None,
+                    code=refusal.code,
+                    detail=refusal.error,
+                    answer=reply,
+                )
+            )
+        self._reply(ticket, reply)
+
+    def _hold(self, ticket: Ticket, seconds: float) -> Message:
+        delivery, job = ticket.delivery, ticket.job
+        assert job is not None
+        route = signing.seal(self._ring(), codec.encode_msgpack(route_of(job)))
+        return Message(
+            topology.HOLD,
+            str(topology.hold_delay(seconds)),
+            delivery.body,
+            content_type=delivery.content_type or codec.JSON,
+            message_id=ticket.id,
+            correlation_id=ticket.correlation_id,
+            reply_to=ticket.reply_to,
+            priority=delivery.priority,
+            headers={**ticket.hold_headers, ROUTE: route},
+        )
+
+    def _reply(self, ticket: Ticket, body: dict[str, Any]) -> None:
+        if ticket.reply_to:
+            ticket.messages.append(
+                Message(
+                    "",
+                    ticket.reply_to,
+                    codec.encode_json(body),
+                    correlation_id=ticket.correlation_id or ticket.id,
+                    mandatory=False,
+                )
+            )
+
+    # -- recording, publishing, settling ---------------------------------------------------------------------
+
+    def _record(self, events: list[JobEvent], tickets: Sequence[Ticket]) -> list[Message]:
+        """Write outcomes other than assignments; repeats of an id get the first answer. Gives the event message."""
+        if not events:
+            return []
+        by_id = {t.id: t for t in tickets}
+        cancelled: list[JobEvent] = []
+        for event, result in zip(events, self._store.jobs.record(events), strict=True):
+            ticket = by_id.get(event.id)
+            if ticket is None:
+                continue
+            if event.state == "held" and result.record.cancel_requested:
+                cancelled.append(event.model_copy(update={"state": "cancelled", "detail": "cancelled while it waited"}))
+                ticket.messages.clear()
+                self._reply(ticket, {**(event.answer or {}), "status": "cancelled", "state": "cancelled"})
+            elif not result.applied and result.record.terminal:
+                self._repeat(ticket, result.record)
+        if cancelled:
+            self._store.jobs.record(cancelled)
+            events = [*events, *cancelled]
+        body = codec.encode_json({"version": 1, "events": [e.model_dump(exclude_none=True) for e in events]})
+        return [
+            Message(
+                topology.EVENTS,
+                topology.event_key(None, events[0].state),
+                body,
+                headers={signing.HEADER: signing.sign(self._keys.own, body), RECORDED: True},
+            )
+        ]
+
+    def _repeat(self, ticket: Ticket, record: JobRecord) -> None:
+        """The job ended before: its sender gets the first answer, and nothing of it goes on."""
+        ticket.messages.clear()
+        self._reply(ticket, _first_answer(ticket.id, record))
+
+    def _publish(self, tickets: Sequence[Ticket], consumer: Consumer, extra: list[Message]) -> None:
+        messages: list[Message] = []
+        owners: list[Ticket | None] = []
+        for ticket in tickets:
+            messages.extend(ticket.messages)
+            owners.extend([ticket] * len(ticket.messages))
+        messages.extend(extra)
+        owners.extend([None] * len(extra))
+
+        def settle(receipt: Receipt) -> None:
+            self._settle(tickets, owners, messages, receipt, consumer)
+
+        self._broker.publish(messages).then(settle)
+
+    def _settle(
+        self,
+        tickets: Sequence[Ticket],
+        owners: Sequence[Ticket | None],
+        messages: Sequence[Message],
+        receipt: Receipt,
+        consumer: Consumer,
+    ) -> None:
+        elsewhere: list[Ticket] = []
+        for owner, message, outcome in zip(owners, messages, receipt.outcomes, strict=True):
+            if outcome is None or owner is None or not message.mandatory:
+                continue
+            code = _placement_failure(outcome)
+            if code is not None and message.exchange == topology.JOBS and owner.job is not None:
+                owner.job.tried[message.routing_key] = Reason(code=code, detail=str(outcome))
+                elsewhere.append(owner)
+            else:
+                owner.failed = True
+                log.warning("publish failed", extra={"action": "publish", "job": owner.id, "detail": str(outcome)})
+        for owner in elsewhere:
+            assert owner.job is not None
+            owner.job.attempt += 1
+            owner.messages.clear()
+            self._again.put(owner)
+        waiting = {id(t) for t in elsewhere}
+        consumer.ack([t.delivery for t in tickets if not t.failed and id(t) not in waiting])
+        failed = [t.delivery for t in tickets if t.failed]
+        if failed:
+            consumer.requeue(failed)
+
+
+def _placement_failure(outcome: Exception) -> str | None:
+    """The code for a dispatch that this cluster's queue did not take; None when it is the broker that fails."""
+    if isinstance(outcome, Unroutable):
+        return "no-queue"
+    if isinstance(outcome, QueueFull):
+        return "queue-full"
+    if isinstance(outcome, TooLarge):
+        return "too-large"
+    return None
+
+
+def _revoked(job: Job, revocations: Sequence[Revocation]) -> bool:
+    return any(
+        (r.kind == "jti" and r.value == job.jti)
+        or (r.kind == "sub" and r.value == job.user and job.token_issued_at <= r.before)
+        for r in revocations
+    )
+
+
+def _event(job: Job, state: Any, now: float, **more: Any) -> JobEvent:
+    return JobEvent(
+        id=job.id, attempt=max(0, job.attempt - 1), state=state, at=now, user=job.user, name=job.name, **more
+    )
+
+
+def _first_answer(job_id: str, record: JobRecord) -> dict[str, Any]:
+    """The answer to an id that was used before: what was answered first, and how the job is now."""
+    first = {"version": 1, "cluster": record.cluster, "attempt": record.attempt, **(record.answer or {})}
+    return {**first, "id": job_id, "status": "duplicate", "state": record.state}
+
+
+def answer(job_id: str, decision: Decision, attempt: int) -> dict[str, Any]:
+    """`rainbow.models.job.Answer` as it is sent: made on the hot path, so as a plain mapping."""
+    return {
+        "version": 1,
+        "id": job_id,
+        "status": decision.status,
+        "cluster": decision.cluster,
+        "clusters": list(decision.clusters[:64]),
+        "attempt": attempt,
+        "total_clusters": decision.total_clusters,
+        "total_matches": decision.total_matches,
+        "total_mismatches": decision.total_mismatches,
+        "reasons": {c: {"code": r.code, "detail": r.detail} for c, r in decision.reasons.items()},
+        "selection": dict(decision.terms),
+    }

@@ -1,0 +1,134 @@
+"""The registrar worker: requests on `rainbow.control` checked, carried out and answered."""
+
+from __future__ import annotations
+
+import hmac
+import logging
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from rainbow import codec, topology
+from rainbow.brokers.base import Broker, Consumer, Delivery, Message, Receipt
+from rainbow.errors import Denied, InvalidInput, RainbowError, StoreUnavailable, Unavailable
+from rainbow.models.cluster import StateReport
+from rainbow.models.control import AnyRequest, ControlReply, Ping, Register, Report, parse_request
+from rainbow.tokens import Principal, Verifier
+from rainbow_workers import dead
+from rainbow_workers.following import Follower
+from rainbow_workers.stores.base import Store
+
+log = logging.getLogger(__name__)
+
+#: An operation: the request, who asks (None only for those that need no token), and the address for later news.
+Operation = Callable[[Any, Principal, "Address | None"], dict[str, Any]]
+Address = tuple[str, str]
+
+
+class Registrar:
+    name = "registrar"
+    queue = topology.CONTROL_QUEUE
+
+    def __init__(
+        self,
+        broker: Broker,
+        store: Store,
+        verifier: Verifier,
+        follower: Follower,
+        operations: Mapping[type, Operation],
+        *,
+        secret: str | None,
+        max_bytes: int,
+        max_depth: int,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._broker = broker
+        self._store = store
+        self._verifier = verifier
+        self._follower = follower
+        self._operations = operations
+        self._secret = secret
+        self._max_bytes = max_bytes
+        self._max_depth = max_depth
+        self._clock = clock
+
+    def ready(self) -> None:
+        self._follower.follow()
+
+    def handle(self, deliveries: Sequence[Delivery], consumer: Consumer) -> None:
+        if not deliveries:
+            return
+        reports: list[StateReport] = []
+        messages: list[Message] = []
+        for delivery in deliveries:
+            try:
+                reply = self._answer(delivery, reports)
+            except StoreUnavailable:
+                raise
+            except RainbowError as exc:
+                reply = ControlReply(ok=False, code=exc.code, error=exc.message)
+                log.info("request refused", extra={"action": "refuse-request", "code": exc.code, "detail": exc.message})
+                if isinstance(exc, InvalidInput) and not delivery.reply_to:
+                    messages.append(dead.letter(delivery, exc.code, exc.message))
+            if delivery.reply_to:
+                messages.append(
+                    Message(
+                        "",
+                        delivery.reply_to,
+                        codec.encode_json(reply.model_dump(exclude_none=True)),
+                        correlation_id=delivery.correlation_id,
+                        mandatory=False,
+                    )
+                )
+        if reports:
+            self._store.clusters.report(reports, self._clock())
+
+        def settle(receipt: Receipt) -> None:
+            lost = any(o is not None and m.mandatory for o, m in zip(receipt.outcomes, messages, strict=True))
+            consumer.requeue(deliveries) if lost else consumer.ack(deliveries)
+
+        self._broker.publish(messages).then(settle)
+
+    def _answer(self, delivery: Delivery, reports: list[StateReport]) -> ControlReply:
+        data = codec.decode(delivery.body, delivery.content_type, max_bytes=self._max_bytes, max_depth=self._max_depth)
+        request = parse_request(data)
+        if isinstance(request, Ping):
+            return ControlReply(ok=True, result=self._operations[Ping](request, NOBODY, None))
+        caller = self._caller(request, delivery)
+        if isinstance(request, Report):
+            # Reports are the bulk of what comes: they are checked here and written together.
+            self._operations[Report](request, caller, None)
+            reports.append(request.report)
+            return ControlReply(ok=True, result={"cluster": request.report.cluster, "values": request.report.values})
+        address = (delivery.reply_to, delivery.correlation_id or "") if delivery.reply_to else None
+        try:
+            return ControlReply(ok=True, result=self._operations[type(request)](request, caller, address))
+        except StoreUnavailable:
+            raise
+        except Unavailable as exc:
+            raise RainbowError(f"not done, ask again: {exc.message}") from None
+
+    def _caller(self, request: AnyRequest, delivery: Delivery) -> Principal:
+        token = request.token
+        bearer = delivery.headers.get("authorization")
+        if token is None and isinstance(bearer, str) and bearer[:7].lower() == "bearer ":
+            token = bearer[7:].strip()
+        if token is not None:
+            return self._verifier.verify(token)
+        if isinstance(request, Register) and request.secret is not None:
+            return self._by_secret(request)
+        raise Denied("no token: put one into `token`, or into the header `authorization: Bearer TOKEN`")
+
+    def _by_secret(self, request: Register) -> Principal:
+        """The first rainbow's way to register: one secret for all clusters. Off unless the operator allows it."""
+        if self._secret is None:
+            raise Denied("this rainbow takes no registration secret: ask its operator for a token of role register")
+        assert request.secret is not None
+        if not hmac.compare_digest(request.secret.encode(), self._secret.encode()):
+            raise Denied("the registration secret is wrong")
+        now = self._clock()
+        return Principal(f"cluster-{request.cluster}", "register", frozenset({request.cluster}), "", now, now + 60)
+
+
+#: Who asks without a token.
+NOBODY = Principal("", "submit", frozenset(), "", 0.0, 0.0)

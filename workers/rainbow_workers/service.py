@@ -1,0 +1,187 @@
+"""The workers of one process, built from parts, started and stopped together.
+
+There is no global: whoever makes a Service hands it its broker, its store and its key ring.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from rainbow import topology
+from rainbow.brokers.base import Broker
+from rainbow.models import control
+from rainbow.tokens import KeyRing, Verifier
+from rainbow_workers.decide import Decider
+from rainbow_workers.following import Follower
+from rainbow_workers.intake import Intake
+from rainbow_workers.keys import ClusterKeys
+from rainbow_workers.operations.access import AccessOperations
+from rainbow_workers.operations.clusters import ClusterOperations
+from rainbow_workers.operations.jobs import JobOperations
+from rainbow_workers.placing import Placer
+from rainbow_workers.recorder import Recorder
+from rainbow_workers.registrar import Operation, Registrar
+from rainbow_workers.returns import Returns
+from rainbow_workers.scheduler import Scheduler
+from rainbow_workers.stores.base import Store
+from rainbow_workers.worker import Task, Worker
+from rainbow_workers.world import World
+
+log = logging.getLogger(__name__)
+
+WORKERS = ("scheduler", "registrar", "recorder", "returns")
+
+
+@dataclass(frozen=True)
+class ServiceOptions:
+    """How the workers of a process behave. Times in seconds, sizes in bytes."""
+
+    workers: Sequence[str] = WORKERS
+    selection: str = "least-loaded"
+    selection_options: Mapping[str, Any] = field(default_factory=dict)
+    limits: topology.Limits = topology.Limits()
+    declare: bool = True
+    batch: int = 200
+    prefetch: int = 1000
+    reserve: float = 60.0
+    alive_after: float = 35.0
+    retry_after: float = 5.0
+    max_attempts: int = 20
+    secret: str | None = None
+    message_bytes: int = 1 << 20
+    control_bytes: int = 64 << 20
+    depth: int = 64
+
+
+class Service:
+    def __init__(self, broker: Broker, store: Store, ring: KeyRing, options: ServiceOptions | None = None) -> None:
+        self._broker = broker
+        self._store = store
+        self._options = options or ServiceOptions()
+        self._verifier = Verifier(ring)
+        self._keys = ClusterKeys(ring)
+        self.world = World(self._options.alive_after)
+        self._follower = Follower(self.world, store, self._verifier)
+        self.workers = [self._worker(name) for name in self._options.workers]
+
+    def start(self) -> None:
+        """Declare the topology (when allowed) and start the workers. Raises TopologyMismatch, BadCredentials."""
+        if self._options.declare:
+            self._broker.declare(topology.core(self._options.limits))
+        for warning in self._store.warnings():
+            log.warning(warning, extra={"action": "store-warning"})
+        for worker in self.workers:
+            worker.start()
+
+    def stop(self, grace: float = 15.0) -> None:
+        """Stop taking, let what is under way finish, give back the rest."""
+        for worker in self.workers:
+            worker.stop()
+        deadline = time.monotonic() + grace
+        for worker in self.workers:
+            if worker.ident is not None:
+                worker.join(max(0.0, deadline - time.monotonic()))
+
+    def failed(self) -> BaseException | None:
+        """What ended a worker that should still run: the process must end with it."""
+        return next((w.error for w in self.workers if w.error is not None), None)
+
+    # -- building -------------------------------------------------------------------------------------------
+
+    def _worker(self, name: str) -> Worker:
+        task: Task = {
+            "scheduler": self._scheduler,
+            "registrar": self._registrar,
+            "recorder": self._recorder,
+            "returns": self._returns,
+        }[name]()
+        return Worker(task, self._broker, batch=self._options.batch, prefetch=self._options.prefetch)
+
+    def _decider(self) -> Decider:
+        o = self._options
+        return Decider(
+            self.world,
+            selection=o.selection,
+            options=o.selection_options,
+            retry_after=o.retry_after,
+            max_attempts=o.max_attempts,
+        )
+
+    def _intake(self, decider: Decider) -> Intake:
+        return Intake(
+            self._verifier,
+            self._keys,
+            check_selection=decider.check,
+            max_bytes=self._options.message_bytes,
+            max_depth=self._options.depth,
+        )
+
+    def _placer(self, decider: Decider) -> Placer:
+        return Placer(
+            self._broker,
+            self._store,
+            self.world,
+            decider,
+            self._keys,
+            lambda: self._verifier.ring,
+            reserve_s=self._options.reserve,
+        )
+
+    def _scheduler(self) -> Task:
+        decider = self._decider()
+        return Scheduler(self._intake(decider), self._placer(decider), self._follower)
+
+    def _returns(self) -> Task:
+        decider = self._decider()
+        return Returns(
+            self._intake(decider), self._placer(decider), self._follower, self._store, self.world, self._keys
+        )
+
+    def _recorder(self) -> Task:
+        return Recorder(
+            self._broker,
+            self._store,
+            self._keys,
+            self._follower,
+            max_bytes=self._options.control_bytes,
+            max_depth=self._options.depth,
+        )
+
+    def _registrar(self) -> Task:
+        clusters = ClusterOperations(
+            self._broker, self._store, self.world, self._verifier, self._keys, self._options.limits
+        )
+        jobs = JobOperations(self._broker, self._store, self.world, self._keys)
+        access = AccessOperations(self._store)
+        operations: dict[type, Operation] = {
+            control.Ping: access.ping,
+            control.Revoke: access.revoke,
+            control.Register: clusters.register,
+            control.Delete: clusters.delete,
+            control.SetSubsystem: clusters.set_subsystem,
+            control.RemoveSubsystem: clusters.remove_subsystem,
+            control.Report: clusters.state,
+            control.ListClusters: clusters.list_clusters,
+            control.Drain: clusters.drain,
+            control.Resume: clusters.resume,
+            control.SetGroup: clusters.set_group,
+            control.ListGroups: clusters.list_groups,
+            control.GetJobs: jobs.status,
+            control.ListJobs: jobs.find,
+            control.Watch: jobs.watch,
+            control.Cancel: jobs.cancel,
+        }
+        return Registrar(
+            self._broker,
+            self._store,
+            self._verifier,
+            self._follower,
+            operations,
+            secret=self._options.secret,
+            max_bytes=self._options.control_bytes,
+            max_depth=self._options.depth,
+        )

@@ -1,0 +1,69 @@
+"""Between our models and what the scripts take and give.
+
+Arguments of a script are msgpack in which text and bytes are the same, as in Lua. Whatever a model lets through
+must pass here (lone surrogates, huge integers, not a number): one odd event may not stop its whole batch.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+from collections.abc import Mapping
+from typing import Any
+
+import msgpack
+
+from rainbow.models.job import JobRecord
+
+#: Lua counts in doubles.
+_LARGEST = 1 << 53
+
+
+def pack(value: Any) -> bytes:
+    """`value` for Lua (which knows no None: use False)."""
+    packed: bytes = msgpack.packb(value, use_bin_type=False, unicode_errors="surrogatepass")
+    return packed
+
+
+def unpack(data: bytes) -> Any:
+    """A reply of Lua's, with all text as bytes."""
+    return msgpack.unpackb(data, raw=True, strict_map_key=False)
+
+
+def unpack_text(data: bytes) -> Any:
+    """A value in which every text is text."""
+    return msgpack.unpackb(data, raw=False, unicode_errors="surrogatepass")
+
+
+def text(data: bytes) -> str:
+    return data.decode("utf-8", "surrogatepass")
+
+
+def number(value: int) -> int:
+    """`value`, or the nearest integer that Lua can count to."""
+    return max(-_LARGEST, min(_LARGEST, value))
+
+
+def moment(value: float) -> float:
+    """`value`, or the time now when it is not a time at all."""
+    return value if math.isfinite(value) else time.time()
+
+
+def to_json(value: Any) -> str:
+    return json.dumps(value, separators=(",", ":"), default=str)
+
+
+def record(packed: bytes, answer: bytes | None = None, history: list[dict[str, Any]] | None = None) -> JobRecord:
+    """A job record from what the scripts keep of it."""
+    fields: dict[str, Any] = unpack_text(packed)
+    if answer is not None:
+        fields["answer"] = json.loads(answer)
+    if history is not None:
+        fields["history"] = history
+    return JobRecord.model_validate(fields)
+
+
+def pairs(flat: list[bytes]) -> Mapping[bytes, bytes]:
+    """The mapping that HGETALL gives as a flat list."""
+    return dict(zip(flat[::2], flat[1::2], strict=True))

@@ -1,0 +1,183 @@
+"""Talking to the server: settings, one retry, and what its errors mean to us."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any, NoReturn
+
+import redis
+from redis.backoff import NoBackoff
+from redis.connection import ConnectionPool, SSLConnection, parse_url
+from redis.retry import Retry
+
+from rainbow.brokers import redact
+from rainbow.errors import BadCredentials, InvalidSettings, RainbowError, StoreUnavailable
+from rainbow_workers.stores import StoreOptions
+from rainbow_workers.stores.redis.scripts import script
+
+log = logging.getLogger(__name__)
+
+#: How often a call is sent at most. A connection that stood idle while the server was restarted is noticed only
+#: when it is used, and a lost reply only by waiting: the scripts recognise what they did already.
+TRIES = 2
+
+#: Beginnings of error replies that say "not now" (redis.io/docs/latest/develop/reference/protocol-spec/#simple-errors).
+_NOT_NOW = {
+    "READONLY": "it is a read-only replica",
+    "LOADING": "it is still loading its data",
+    "MASTERDOWN": "it is a replica without its primary",
+    "NOREPLICAS": "it has too few replicas to write",
+    "MISCONF": "it cannot save to disk and takes no writes",
+    "OOM": "it is out of memory (maxmemory) and takes no writes",
+    "BUSY": "it is busy with a script",
+    "CLUSTERDOWN": "its cluster is down",
+    "TRYAGAIN": "its cluster is moving keys",
+    "UNKILLABLE": "it is busy with a script",
+}
+
+
+class Connection:
+    """The server behind a URL, under a key prefix. Calls may come from any thread; each takes a connection of its own.
+
+    `seen` is the highest version of the change counter that was read.
+    """
+
+    def __init__(self, options: StoreOptions) -> None:
+        self.where = redact(options.url).partition("?")[0]
+        self.seen = 0
+        self._prefix = options.prefix.encode()
+        self._closed = False
+        self._pool = ConnectionPool(**_settings(options), redis_connect_func=self._greet)
+        self._client = redis.Redis(connection_pool=self._pool)
+
+    def run(self, name: str, *args: bytes | str | int | float) -> Any:
+        """The reply of the script `name`, in bytes. Raises StoreUnavailable, BadCredentials."""
+        one = script(name)
+        try:
+            return self.command("EVALSHA", one.sha, 1, self._prefix, *args)
+        except redis.exceptions.NoScriptError:
+            # A server that was restarted has forgotten it: EVAL gives it the text, and it remembers that.
+            return self.command("EVAL", one.source, 1, self._prefix, *args)
+
+    def command(self, *args: bytes | str | int | float) -> Any:
+        """The reply of one command."""
+        if self._closed:
+            raise StoreUnavailable("the store is closed")
+        for left in reversed(range(TRIES)):
+            try:
+                return self._client.execute_command(*args)
+            except redis.exceptions.NoScriptError:
+                raise
+            except (redis.exceptions.RedisError, OSError) as exc:
+                if not left or not _may_help(exc):
+                    self._fail(exc)
+        raise AssertionError("unreachable")
+
+    def close(self) -> None:
+        self._closed = True
+        self._pool.disconnect()
+
+    def _greet(self, connection: Any) -> None:
+        """Set a new connection up, and tell the store which run of the server it has reached."""
+        connection.on_connect()
+        try:
+            connection.send_command("INFO", "server")
+            info = connection.read_response()
+        except redis.exceptions.NoPermissionError:
+            # Not ours to see: then only an emptied store is noticed, not one that lost its last writes.
+            return
+        run = _field(info, "run_id")
+        connection.send_command("EVAL", script("open").source, 1, self._prefix, run, self.seen)
+        connection.read_response()
+
+    def _fail(self, exc: Exception) -> NoReturn:
+        error = explain(exc, self.where)
+        if isinstance(exc, redis.exceptions.ResponseError):
+            # A primary that became a replica goes on answering on its old connections: look the address up anew.
+            self._pool.disconnect()
+        raise error from exc
+
+
+def _settings(options: StoreOptions) -> dict[str, Any]:
+    """Arguments of the connection pool. What the URL says cannot weaken how a server is checked."""
+    where = redact(options.url).partition("?")[0]
+    try:
+        settings: dict[str, Any] = parse_url(options.url)
+    except ValueError as exc:
+        # The text of a parse error may quote what it could not parse, a password among it.
+        raise InvalidSettings(f"store URL {where!r} cannot be read: use redis://USER:PASSWORD@HOST:PORT/DB") from exc
+    wait = options.timeout / TRIES
+    settings.update(
+        socket_timeout=wait,
+        socket_connect_timeout=wait,
+        retry=Retry(NoBackoff(), 0),
+        decode_responses=False,
+        protocol=2,
+        health_check_interval=0,
+    )
+    if settings.get("connection_class") is not redis.UnixDomainSocketConnection:
+        settings["socket_keepalive"] = True
+    tls = options.tls
+    if settings.get("connection_class") is SSLConnection:
+        settings.update(ssl_cert_reqs="required", ssl_check_hostname=True)
+        if tls is not None:
+            given = {"ssl_ca_certs": tls.ca, "ssl_certfile": tls.cert, "ssl_keyfile": tls.key}
+            settings.update({key: value for key, value in given.items() if value is not None})
+    elif tls is not None and (tls.ca or tls.cert or tls.key):
+        raise InvalidSettings(f"TLS files are given, but {where!r} is not encrypted: use rediss://")
+    return settings
+
+
+def _may_help(exc: Exception) -> bool:
+    """Whether the same call may succeed on another connection."""
+    if isinstance(exc, redis.exceptions.AuthenticationError | redis.exceptions.BusyLoadingError):
+        return False
+    return isinstance(exc, redis.exceptions.ConnectionError | redis.exceptions.TimeoutError | OSError)
+
+
+def explain(exc: Exception, where: str) -> RainbowError:
+    """Our error for one of redis-py's."""
+    text = str(exc)
+    if isinstance(exc, redis.exceptions.AuthenticationError | redis.exceptions.AuthenticationWrongNumberOfArgsError):
+        return BadCredentials(f"the store at {where} refused our user or password: {_first_line(text)}")
+    if isinstance(exc, redis.exceptions.NoPermissionError) or "NOPERM" in text:
+        return BadCredentials(f"our user lacks a right on the store at {where}: {_first_line(text)}")
+    if isinstance(exc, redis.exceptions.TimeoutError):
+        return StoreUnavailable(f"the store at {where} does not answer in time")
+    if isinstance(exc, redis.exceptions.ResponseError | redis.exceptions.BusyLoadingError):
+        codes = f"{getattr(exc, 'status_code', None) or ''} {_code_of(exc)} {text}"
+        for code, meaning in _NOT_NOW.items():
+            if code in codes:
+                return StoreUnavailable(f"the store at {where} takes no work now: {meaning}")
+        return StoreUnavailable(f"the store at {where} failed: {_first_line(text)}")
+    return StoreUnavailable(f"the store at {where} cannot be reached: {_first_line(text)}")
+
+
+def _code_of(exc: Exception) -> str:
+    """redis-py takes the code off the text of errors that it has a class for."""
+    if isinstance(exc, redis.exceptions.ReadOnlyError):
+        return "READONLY"
+    if isinstance(exc, redis.exceptions.BusyLoadingError):
+        return "LOADING"
+    if isinstance(exc, redis.exceptions.MasterDownError):
+        return "MASTERDOWN"
+    if isinstance(exc, redis.exceptions.OutOfMemoryError):
+        return "OOM"
+    if isinstance(exc, redis.exceptions.ClusterDownError):
+        return "CLUSTERDOWN"
+    if isinstance(exc, redis.exceptions.TryAgainError):
+        return "TRYAGAIN"
+    return ""
+
+
+def _first_line(text: str) -> str:
+    return text.partition("\n")[0][:200]
+
+
+def _field(info: bytes, name: str) -> str:
+    """A field of an INFO reply, empty when it is not there."""
+    for line in info.decode("utf-8", "replace").splitlines():
+        key, _, value = line.partition(":")
+        if key == name:
+            return value.strip()
+    return ""

@@ -1,0 +1,167 @@
+"""The Ledger on Redis."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Sequence
+from typing import Any
+
+from rainbow.models.job import RANK, TERMINAL, JobEvent, JobRecord
+from rainbow_workers.stores import StoreOptions
+from rainbow_workers.stores.base import Assigned, Assignment, Recorded
+from rainbow_workers.stores.history import MARK_TTL, assignment_entry, event_entry, head, said, time_key
+from rainbow_workers.stores.redis.clusters import decode_changes
+from rainbow_workers.stores.redis.codec import (
+    moment,
+    number,
+    pack,
+    pairs,
+    record,
+    text,
+    to_json,
+    unpack,
+    unpack_text,
+)
+from rainbow_workers.stores.redis.connection import Connection
+
+#: The rank of every state in which a job has ended.
+ENDED = RANK["completed"]
+
+#: How many candidates `find` looks at in one call: it never holds the server up for long.
+SLICE = 500
+
+
+class RedisLedger:
+    """See `rainbow_workers.stores.base.Ledger`."""
+
+    def __init__(self, connection: Connection, options: StoreOptions) -> None:
+        self._connection = connection
+        self._options = options
+        self._head = head(options.max_history)
+
+    def assign(self, batch: Sequence[Assignment], since: int) -> Assigned:
+        reply = self._connection.run(
+            "assign", _call_id(), since, self._head, self._options.max_history, pack([_assignment(a) for a in batch])
+        )
+        letters, standing, changed = text(reply[0]), unpack(reply[1]), reply[2]
+        in_the_way = iter(standing)
+        outcomes = [_with_answer(*next(in_the_way)) if letter == "X" else None for letter in letters]
+        changes = decode_changes(changed, since, self._options.alive_after)
+        self._connection.seen = max(self._connection.seen, changes.version)
+        return Assigned(outcomes, frozenset(i for i, letter in enumerate(letters) if letter == "R"), changes)
+
+    def record(self, events: Sequence[JobEvent]) -> list[Recorded]:
+        if not events:
+            return []
+        reply = self._connection.run(
+            "record",
+            _call_id(),
+            repr(self._options.keep),
+            self._head,
+            self._options.max_history,
+            ENDED,
+            pack([_event(e) for e in events]),
+        )
+        letters, records, watchers = unpack(reply)
+        return [
+            Recorded(record(packed), letter == 49, [_address(a) for a in addresses or ()])
+            for letter, packed, addresses in zip(letters, records, watchers, strict=True)
+        ]
+
+    def get(self, ids: Sequence[str]) -> list[JobRecord | None]:
+        if not ids:
+            return []
+        return [_whole(fields) for fields in unpack(self._connection.run("get", pack(list(ids))))]
+
+    def find(self, *, state: str | None, cluster: str | None, user: str | None, limit: int) -> list[JobRecord]:
+        filters = pack([False if value is None else value for value in (state, cluster, user)])
+        found: dict[str, JobRecord] = {}
+        start = 0
+        while len(found) < limit:
+            reply = self._connection.run("find", filters, start, SLICE, limit - len(found))
+            looked_at, records = unpack(reply)
+            for packed in records:
+                # New jobs push others along between two calls: one may be met twice.
+                one = record(packed)
+                found.setdefault(one.id, one)
+            if looked_at < SLICE:
+                break
+            start += looked_at
+        return list(found.values())
+
+    def watch(self, ids: Sequence[str], address: tuple[str, str], ttl: float) -> None:
+        self._connection.run("watch", pack(list(ids)), pack(list(address)), repr(ttl))
+
+    def cancel(self, ids: Sequence[str]) -> list[JobRecord | None]:
+        if not ids:
+            return []
+        reply = unpack(self._connection.run("cancel", pack(list(ids)), repr(MARK_TTL), ENDED))
+        return [record(packed) if packed else None for packed in reply]
+
+
+def _call_id() -> str:
+    """Names one call, so that the server knows it when it is sent again."""
+    return uuid.uuid4().hex
+
+
+def _assignment(a: Assignment) -> list[Any]:
+    d = a.demand
+    return [
+        a.id,
+        number(a.attempt),
+        a.cluster,
+        a.user,
+        False if a.name is None else a.name,
+        f"{number(d.nodes)} {number(d.cores)} {number(d.gpus)}",
+        moment(a.at),
+        moment(a.submitted_at),
+        to_json(a.answer),
+        to_json(assignment_entry(a)),
+        RANK["assigned"],
+        a.reserve_s,
+    ]
+
+
+def _event(e: JobEvent) -> list[Any]:
+    fields = said(e)
+    if "returncode" in fields:
+        fields["returncode"] = number(fields["returncode"])
+    return [
+        e.id,
+        number(e.attempt),
+        e.state,
+        RANK[e.state],
+        moment(e.at),
+        time_key(e.state),
+        fields,
+        False if e.answer is None else to_json(e.answer),
+        to_json(event_entry(e)),
+        e.state == "rejected" or e.state in TERMINAL,
+    ]
+
+
+def _address(packed: bytes) -> tuple[str, str]:
+    reply_to, correlation_id = unpack_text(packed)
+    return reply_to, correlation_id
+
+
+def _with_answer(packed: bytes, answer: bytes | bool) -> JobRecord:
+    return record(packed, answer if isinstance(answer, bytes) else None)
+
+
+def _whole(flat: list[bytes]) -> JobRecord | None:
+    if not flat:
+        return None
+    fields = dict(pairs(flat))
+    packed, answer = fields.pop(b"r"), fields.pop(b"a", None)
+    entries = sorted((int(key[1:]), value) for key, value in fields.items())
+    return record(packed, answer, [_entry(value) for _, value in entries])
+
+
+def _entry(value: bytes) -> dict[str, Any]:
+    import json
+
+    entry: dict[str, Any] = json.loads(value[1:])
+    if value.startswith(b"-"):
+        entry["stale"] = True
+    return entry

@@ -1,0 +1,58 @@
+-- The prefix, the clock, and the counter of changes. Comes first in every script.
+--
+-- meta       hash: `version` (counts writes), `first` (the version below which nobody knows enough), `run`
+-- changed    sorted set: part -> version at which it last changed; parts are `c:NAME` (record), `s:NAME` (state),
+--            `r:NAME` (sum of reservations), `g` (groups), `v` (revocations)
+local P = KEYS[1]
+local call = redis.call
+local clock = call('TIME')
+local now = tonumber(clock[1]) + tonumber(clock[2]) / 1000000
+
+-- Lua would write large numbers as 1.7e+15.
+local function int(n) return string.format('%.0f', n) end
+local function num(n) return string.format('%.17g', n) end
+
+-- Commands with as many arguments as there are: unpack has a limit. Steps are even, for pairs.
+local STEP = 1000
+local function many(command, key, list)
+  for i = 1, #list, STEP do
+    call(command, key, unpack(list, i, math.min(i + STEP - 1, #list)))
+  end
+end
+local function read(key, fields)
+  local out = {}
+  for i = 1, #fields, STEP do
+    for _, value in ipairs(call('HMGET', key, unpack(fields, i, math.min(i + STEP - 1, #fields)))) do
+      out[#out + 1] = value
+    end
+  end
+  return out
+end
+
+local meta = call('HMGET', P .. 'meta', 'version', 'first')
+local version, first = tonumber(meta[1]), tonumber(meta[2])
+
+-- Begin a new count, above every version anybody has seen: all readers then reload everything. It starts from the
+-- time in microseconds, so that it is above the old one also when that was lost with the data.
+local function restart(at_least)
+  version = math.max(version or 0, at_least, math.floor(now * 1000000))
+  first = version
+  call('HSET', P .. 'meta', 'version', int(version), 'first', int(first))
+end
+if not version then restart(0) end
+
+local marks = {}
+local function mark(part) marks[part] = true end
+
+-- All that one call changed gets one new version.
+local function write_marks()
+  if next(marks) == nil then return end
+  version = call('HINCRBY', P .. 'meta', 'version', 1)
+  local args, score = {}, int(version)
+  for part in pairs(marks) do
+    args[#args + 1] = score
+    args[#args + 1] = part
+  end
+  many('ZADD', P .. 'changed', args)
+  marks = {}
+end

@@ -1,0 +1,32 @@
+-- ARGV: reports {{name, registration or false, heartbeat, {key, value, ...}, {{id, attempt}, ...}}, ...}, at
+local at = tonumber(ARGV[2])
+local reports = cmsgpack.unpack(ARGV[1])
+expire_reservations()
+local names = {}
+for i, report in ipairs(reports) do names[i] = report[1] end
+local registrations = read(P .. 'registrations', names)
+for i, report in ipairs(reports) do
+  local name, registration = report[1], registrations[i]
+  if registration and (not report[2] or report[2] == registration) then
+    local key = P .. 'state:' .. name
+    local old = call('HMGET', key, 'at', 'beat')
+    local last, beat = tonumber(old[1] or 0), tonumber(old[2] or 0)
+    local values = report[4]
+    if at < last then
+      for j = 1, #values, 2 do call('HSETNX', key, values[j], values[j + 1]) end
+      values = {}
+    end
+    values[#values + 1] = 'at'
+    values[#values + 1] = num(math.max(last, at))
+    if report[3] then
+      values[#values + 1] = 'beat'
+      values[#values + 1] = num(math.max(beat, at))
+    end
+    many('HSET', key, values)
+    mark('s:' .. name)
+    for _, included in ipairs(report[5]) do release(name, included[2], included[1]) end
+  end
+end
+write_reservations()
+write_marks()
+return 1

@@ -1,0 +1,45 @@
+"""A ticket: one delivery on its way through the scheduler, as a job to be placed or as a refusal."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from rainbow.brokers.base import Delivery, Message
+from rainbow.models.job import AnswerStatus
+from rainbow_workers.decide import Job
+
+#: Headers that we put on our own messages.
+KIND = "rainbow-kind"
+ROUTE = "rainbow-route"
+REGISTRATION = "rainbow-registration"
+RECORDED = "rainbow-recorded"
+
+#: `rainbow-kind` of a dispatch that waits in a hold queue for another try.
+HELD_DISPATCH = "held-dispatch"
+
+
+@dataclass(slots=True)
+class Refusal:
+    """Why a delivery is not a job: `status` for the answer, `error` one plain line."""
+
+    status: AnswerStatus
+    error: str
+    code: str
+    dead: bool = False
+
+
+@dataclass(slots=True)
+class Ticket:
+    """`job` or `refusal` is set. `hold_body` and `hold_headers` are what to publish when it must wait."""
+
+    delivery: Delivery
+    id: str
+    job: Job | None = None
+    refusal: Refusal | None = None
+    reply_to: str | None = None
+    correlation_id: str | None = None
+    hold_headers: dict[str, Any] = field(default_factory=dict)
+    #: Messages that must be confirmed before the delivery is acked.
+    messages: list[Message] = field(default_factory=list)
+    failed: bool = False

@@ -1,0 +1,83 @@
+"""A worker: a thread that takes deliveries from one queue until it is told to stop.
+
+What all workers share: batches, giving everything back while the store is away, and ending the process when
+a thread dies for a reason nobody foresaw.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Sequence
+from typing import Protocol
+
+from rainbow.backoff import Backoff
+from rainbow.brokers.base import Broker, Consumer, Delivery
+from rainbow.errors import StoreUnavailable
+
+log = logging.getLogger(__name__)
+
+
+class Task(Protocol):
+    """What a worker does. `handle` settles every delivery, now or when its own messages are confirmed."""
+
+    name: str
+    queue: str
+
+    def ready(self) -> None:
+        """Before each batch, also an empty one. Raises StoreUnavailable when nothing can be handled now."""
+
+    def handle(self, deliveries: Sequence[Delivery], consumer: Consumer) -> None:
+        """Raises StoreUnavailable when nothing of the batch was done."""
+
+
+class Worker(threading.Thread):
+    """Runs one task. `error` holds what ended it, if it did not end because it was told to."""
+
+    def __init__(self, task: Task, broker: Broker, *, batch: int, prefetch: int, poll: float = 0.5) -> None:
+        super().__init__(name=f"rainbow-{task.name}", daemon=True)
+        self._task = task
+        self._broker = broker
+        self._batch = batch
+        self._prefetch = prefetch
+        self._poll = poll
+        self._stopping = threading.Event()
+        self.error: BaseException | None = None
+        self.handled = 0
+
+    def stop(self) -> None:
+        self._stopping.set()
+
+    def run(self) -> None:
+        try:
+            self._run()
+        except BaseException as exc:
+            self.error = exc
+            log.exception("worker ended", extra={"action": "worker-ended", "worker": self._task.name})
+
+    def _run(self) -> None:
+        backoff = Backoff(first=0.2, most=5.0)
+        consumer: Consumer | None = None
+        try:
+            while not self._stopping.is_set():
+                deliveries: Sequence[Delivery] = ()
+                try:
+                    self._task.ready()
+                    if consumer is None:
+                        consumer = self._broker.consume(self._task.queue, prefetch=self._prefetch)
+                        log.info("worker consumes", extra={"action": "consume", "queue": self._task.queue})
+                    deliveries = consumer.take(self._batch, self._poll)
+                    self._task.handle(deliveries, consumer)
+                    self.handled += len(deliveries)
+                    backoff.reset()
+                except StoreUnavailable as exc:
+                    log.warning("store unavailable", extra={"action": "store-unavailable", "detail": exc.message})
+                    if consumer is not None:
+                        # Nothing is held while nothing can be decided; other workers may reach the store.
+                        consumer.requeue(deliveries)
+                        consumer.cancel()
+                        consumer = None
+                    backoff.wait(self._stopping)
+        finally:
+            if consumer is not None:
+                consumer.cancel()
