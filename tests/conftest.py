@@ -1,0 +1,159 @@
+"""Fixtures shared by all tests: real servers (see servers.py), a fresh vhost or key prefix for each test."""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TypeVar
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))  # `import servers` in every import mode
+
+from servers import (
+    NoServer,
+    Private,
+    RabbitServer,
+    RedisServer,
+    Run,
+    find_rabbit,
+    find_redis,
+    start_rabbit,
+    start_redis,
+)
+
+T = TypeVar("T")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if not hasattr(config, "workerinput"):
+        folder = tempfile.mkdtemp(prefix="rainbow-tests-")
+        os.environ["RAINBOW_TEST_RUN"] = folder
+        config.stash[_RUN] = Run(Path(folder))
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    run = config.stash.get(_RUN, None)
+    if run is not None:
+        run.end()
+
+
+_RUN = pytest.StashKey[Run]()
+
+
+def missing(reason: object) -> None:
+    """Skip, visibly; fail where servers are required (RAINBOW_TEST_REQUIRE=1, as in CI)."""
+    if os.environ.get("RAINBOW_TEST_REQUIRE") == "1":
+        pytest.fail(f"RAINBOW_TEST_REQUIRE is set and there is no server: {reason}")
+    pytest.skip(f"no server: {reason}")
+
+
+@pytest.fixture(scope="session")
+def test_run() -> Run:
+    """The folder of this run of pytest, shared with its other processes."""
+    return Run(Path(os.environ["RAINBOW_TEST_RUN"]))
+
+
+# -- RabbitMQ --------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="session")
+def rabbit_server(test_run: Run) -> RabbitServer:
+    """A RabbitMQ on which this run may make vhosts. Not ours to stop or configure: see `private_rabbitmq`."""
+    try:
+        return find_rabbit(test_run)
+    except NoServer as exc:
+        missing(exc)
+        raise
+
+
+@pytest.fixture
+def amqp_vhost(rabbit_server: RabbitServer, test_run: Run) -> str:
+    """The name of a fresh vhost on `rabbit_server`."""
+    return rabbit_server.new_vhost(test_run.name)
+
+
+@pytest.fixture
+def amqp_url(rabbit_server: RabbitServer, amqp_vhost: str) -> str:
+    """The URL of a fresh, empty vhost with all rights."""
+    return rabbit_server.vhost_url(amqp_vhost)
+
+
+@pytest.fixture(scope="session")
+def _private_rabbitmq(test_run: Run) -> Iterator[Private[RabbitServer]]:
+    folder = Path(tempfile.mkdtemp(prefix="private-rabbitmq-", dir=test_run.folder))
+    try:
+        private = Private(start_rabbit, folder)
+    except NoServer as exc:
+        missing(exc)
+        raise
+    yield private
+    private.end()
+
+
+@pytest.fixture
+def private_rabbitmq(_private_rabbitmq: Private[RabbitServer]) -> Iterator[Private[RabbitServer]]:
+    """A RabbitMQ of this test process: stop, freeze, kill or alarm it at will; it is healed afterwards."""
+    _private_rabbitmq.healed()
+    yield _private_rabbitmq
+    _private_rabbitmq.healed()
+
+
+@pytest.fixture
+def private_amqp_url(private_rabbitmq: Private[RabbitServer], test_run: Run) -> str:
+    """The URL of a fresh vhost on `private_rabbitmq`."""
+    return private_rabbitmq.server.vhost_url(private_rabbitmq.server.new_vhost(test_run.name))
+
+
+# -- Redis -----------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="session")
+def redis_server(test_run: Run) -> RedisServer:
+    """A Redis or Valkey to be used under `redis_prefix` only. Not ours to stop or flush: see `private_redis`."""
+    try:
+        return find_redis(test_run)
+    except NoServer as exc:
+        missing(exc)
+        raise
+
+
+@pytest.fixture
+def redis_url(redis_server: RedisServer) -> str:
+    return redis_server.url
+
+
+@pytest.fixture
+def redis_prefix(redis_server: RedisServer) -> Iterator[str]:
+    """A key prefix of this test alone; what is under it is deleted afterwards."""
+    redis = pytest.importorskip("redis")
+    prefix = f"rainbow-test-{uuid.uuid4().hex[:10]}:"
+    yield prefix
+    with redis.Redis.from_url(redis_server.url) as client:
+        keys = list(client.scan_iter(match=f"{prefix}*", count=1000))
+        for start in range(0, len(keys), 1000):
+            client.delete(*keys[start : start + 1000])
+
+
+@pytest.fixture(scope="session")
+def _private_redis(test_run: Run) -> Iterator[Private[RedisServer]]:
+    folder = Path(tempfile.mkdtemp(prefix="private-redis-", dir=test_run.folder))
+    try:
+        private = Private(start_redis, folder)
+    except NoServer as exc:
+        missing(exc)
+        raise
+    yield private
+    private.end()
+
+
+@pytest.fixture
+def private_redis(_private_redis: Private[RedisServer]) -> Iterator[Private[RedisServer]]:
+    """A Redis of this test process: stop, freeze, kill or flush it at will; it is healed afterwards."""
+    _private_redis.healed()
+    yield _private_redis
+    _private_redis.healed()
