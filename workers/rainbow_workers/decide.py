@@ -13,6 +13,7 @@ from typing import Any, Literal
 
 from rainbow.jobspec.request import Jobspec, Request
 from rainbow.models.job import Reason
+from rainbow.resources import Matches
 from rainbow_workers.selection import Selections
 from rainbow_workers.selection.base import JobView
 from rainbow_workers.world import World
@@ -184,7 +185,7 @@ class Decider:
         reasons: dict[str, Reason] = {}
         wanted = None if restrict is None else world.members(restrict)
         open_to = None if "*" in allowed else world.members(sorted(allowed))
-        matching: Sequence[str] = matches.names
+        matching: Sequence[str] = matches.candidates
         if wanted is not None or open_to is not None:
             matching = [n for n in matching if (wanted is None or n in wanted) and (open_to is None or n in open_to)]
         names: Sequence[str] = matching
@@ -201,7 +202,7 @@ class Decider:
                 reasons[name] = reason
         return _Candidates(request, world.generation, matching, names, reasons)
 
-    def _why_not(self, name: str, matches: Any, open_to: frozenset[str] | None) -> Reason | None:
+    def _why_not(self, name: str, matches: Matches, open_to: frozenset[str] | None) -> Reason | None:
         world = self._world
         cluster = world.clusters.get(name)
         if cluster is None:
@@ -209,8 +210,9 @@ class Decider:
         if open_to is not None and name not in open_to:
             return Reason(code="denied", detail="the token does not cover this cluster")
         unmet = matches.unmet(name)
-        if unmet is not None:
-            return Reason(code=unmet.code, detail=f"{unmet.path}: {unmet.detail}" if unmet.path else unmet.detail)
+        if unmet:
+            first = unmet[0]
+            return Reason(code=first.code, detail=f"{first.path}: {first.detail}" if first.path else first.detail)
         if name in world.drained:
             return Reason(code="drained", detail=cluster.record.drained or "drained")
         if name in world.unreachable:

@@ -19,7 +19,7 @@ from rainbow.errors import QueueFull, StoreUnavailable, TooLarge, Unroutable
 from rainbow.models.cluster import Revocation
 from rainbow.models.job import JobEvent, JobRecord, Reason, State
 from rainbow_workers import dead
-from rainbow_workers.decide import Decider, Decision, Job
+from rainbow_workers.decide import MAX_NAMED, Decider, Decision, Job
 from rainbow_workers.intake import route_of
 from rainbow_workers.keys import ClusterKeys
 from rainbow_workers.stores.base import Assignment, Store
@@ -382,7 +382,7 @@ def answer(job_id: str, decision: Decision, attempt: int) -> dict[str, Any]:
         "id": job_id,
         "status": decision.status,
         "cluster": decision.cluster,
-        "clusters": list(decision.clusters[:64]),
+        "clusters": list(islice(decision.clusters, MAX_NAMED)),
         "attempt": attempt,
         "total_clusters": decision.total_clusters,
         "total_matches": decision.total_matches,

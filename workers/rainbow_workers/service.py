@@ -43,7 +43,7 @@ class ServiceOptions:
     workers: Sequence[str] = WORKERS
     selection: str = "least-loaded"
     selection_options: Mapping[str, Any] = field(default_factory=dict)
-    limits: topology.Limits = topology.Limits()
+    limits: topology.Limits = field(default_factory=topology.Limits)
     declare: bool = True
     batch: int = 200
     prefetch: int = 1000

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 
 from rainbow.errors import BadCredentials
-from rainbow_workers.stores.redis.connection import Connection
+from rainbow_workers.stores.redis.connection import Connection, fields
 
 log = logging.getLogger(__name__)
 
@@ -38,25 +38,16 @@ def warnings(connection: Connection) -> list[str]:
 
 
 def _info(connection: Connection) -> dict[str, str]:
-    fields: dict[str, str] = {}
     try:
-        text = connection.command("INFO")
+        return fields(connection.command("INFO"))
     except BadCredentials:
         log.info("no right to INFO: the store is not checked", extra={"action": "store.unchecked"})
-        return fields
-    raw = text if isinstance(text, dict) else None
-    if raw is not None:  # redis-py parses this reply for us
-        return {str(key): str(value) for key, value in raw.items()}
-    for line in text.decode("utf-8", "replace").splitlines():
-        key, _, value = line.partition(":")
-        fields[key] = value.strip()
-    return fields
+        return {}
 
 
 def _config(connection: Connection, name: str) -> str | None:
     try:
-        reply = connection.command("CONFIG GET", name)
+        reply: list[bytes] = connection.command("CONFIG", "GET", name)
     except BadCredentials:
         return None
-    value = reply.get(name) if isinstance(reply, dict) else None
-    return value if value is None else str(value)
+    return reply[1].decode() if len(reply) == 2 else None

@@ -15,7 +15,17 @@ from rainbow.jobspec.request import Demand
 from rainbow.models.cluster import ClusterRecord, ClusterState, Revocation, StateReport, StateValue
 from rainbow_workers.stores import StoreOptions
 from rainbow_workers.stores.base import Changes
-from rainbow_workers.stores.redis.codec import moment, number, pack, pairs, text, to_json, unpack, unpack_text
+from rainbow_workers.stores.redis.codec import (
+    moment,
+    number,
+    pack,
+    pack_record,
+    pairs,
+    text,
+    to_json,
+    unpack,
+    unpack_text,
+)
 from rainbow_workers.stores.redis.connection import Connection
 
 log = logging.getLogger(__name__)
@@ -87,14 +97,6 @@ def _scalar(value: StateValue) -> str:
     if kind is float:
         return json.dumps(value)
     return to_json(value)
-
-
-def pack_record(record: ClusterRecord) -> bytes:
-    """The record as the store keeps it: msgpack in which bytes stay bytes."""
-    import msgpack
-
-    packed: bytes = msgpack.packb(record.model_dump(), unicode_errors="surrogatepass")
-    return packed
 
 
 def _read_record(name: str, data: bytes) -> ClusterRecord | None:

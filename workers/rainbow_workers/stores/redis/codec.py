@@ -14,6 +14,7 @@ from typing import Any
 
 import msgpack
 
+from rainbow.models.cluster import ClusterRecord
 from rainbow.models.job import JobRecord
 
 #: Lua counts in doubles.
@@ -23,6 +24,12 @@ _LARGEST = 1 << 53
 def pack(value: Any) -> bytes:
     """`value` for Lua (which knows no None: use False)."""
     packed: bytes = msgpack.packb(value, use_bin_type=False, unicode_errors="surrogatepass")
+    return packed
+
+
+def pack_record(value: ClusterRecord) -> bytes:
+    """A cluster's record as it is kept, opaque to Lua: msgpack in which bytes stay bytes."""
+    packed: bytes = msgpack.packb(value.model_dump(), unicode_errors="surrogatepass")
     return packed
 
 
@@ -62,6 +69,12 @@ def record(packed: bytes, answer: bytes | None = None, history: list[dict[str, A
     if history is not None:
         fields["history"] = history
     return JobRecord.model_validate(fields)
+
+
+def entry(kept: bytes) -> dict[str, Any]:
+    """An entry of the history from its sign and JSON."""
+    value: dict[str, Any] = json.loads(kept[1:])
+    return {**value, "stale": True} if kept.startswith(b"-") else value
 
 
 def pairs(flat: list[bytes]) -> Mapping[bytes, bytes]:

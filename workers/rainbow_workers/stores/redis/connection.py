@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import logging
+import re
 from typing import Any, NoReturn
 
 import redis
@@ -14,8 +14,6 @@ from rainbow.brokers import redact
 from rainbow.errors import BadCredentials, InvalidSettings, RainbowError, StoreUnavailable
 from rainbow_workers.stores import StoreOptions
 from rainbow_workers.stores.redis.scripts import script
-
-log = logging.getLogger(__name__)
 
 #: How often a call is sent at most. A connection that stood idle while the server was restarted is noticed only
 #: when it is used, and a lost reply only by waiting: the scripts recognise what they did already.
@@ -35,6 +33,16 @@ _NOT_NOW = {
     "UNKILLABLE": "it is busy with a script",
 }
 
+#: redis-py takes the code off the text of errors that it has a class for.
+_CODES: dict[type[Exception], str] = {
+    redis.exceptions.ReadOnlyError: "READONLY",
+    redis.exceptions.BusyLoadingError: "LOADING",
+    redis.exceptions.MasterDownError: "MASTERDOWN",
+    redis.exceptions.OutOfMemoryError: "OOM",
+    redis.exceptions.ClusterDownError: "CLUSTERDOWN",
+    redis.exceptions.TryAgainError: "TRYAGAIN",
+}
+
 
 class Connection:
     """The server behind a URL, under a key prefix. Calls may come from any thread; each takes a connection of its own.
@@ -49,6 +57,7 @@ class Connection:
         self._closed = False
         self._pool = ConnectionPool(**_settings(options), redis_connect_func=self._greet)
         self._client = redis.Redis(connection_pool=self._pool)
+        self._client.response_callbacks.clear()  # replies as the server sends them, in every release of redis-py
 
     def run(self, name: str, *args: bytes | str | int | float) -> Any:
         """The reply of the script `name`, in bytes. Raises StoreUnavailable, BadCredentials."""
@@ -86,7 +95,7 @@ class Connection:
         except redis.exceptions.NoPermissionError:
             # Not ours to see: then only an emptied store is noticed, not one that lost its last writes.
             return
-        run = _field(info, "run_id")
+        run = fields(info).get("run_id", "")
         connection.send_command("EVAL", script("open").source, 1, self._prefix, run, self.seen)
         connection.read_response()
 
@@ -145,39 +154,20 @@ def explain(exc: Exception, where: str) -> RainbowError:
     if isinstance(exc, redis.exceptions.TimeoutError):
         return StoreUnavailable(f"the store at {where} does not answer in time")
     if isinstance(exc, redis.exceptions.ResponseError | redis.exceptions.BusyLoadingError):
-        codes = f"{getattr(exc, 'status_code', None) or ''} {_code_of(exc)} {text}"
+        # Before Redis 7 an error inside a script has its code somewhere in the text.
+        words = {_CODES.get(type(exc)), *re.findall(r"\b[A-Z]+\b", text)}
         for code, meaning in _NOT_NOW.items():
-            if code in codes:
+            if code in words:
                 return StoreUnavailable(f"the store at {where} takes no work now: {meaning}")
         return StoreUnavailable(f"the store at {where} failed: {_first_line(text)}")
     return StoreUnavailable(f"the store at {where} cannot be reached: {_first_line(text)}")
-
-
-def _code_of(exc: Exception) -> str:
-    """redis-py takes the code off the text of errors that it has a class for."""
-    if isinstance(exc, redis.exceptions.ReadOnlyError):
-        return "READONLY"
-    if isinstance(exc, redis.exceptions.BusyLoadingError):
-        return "LOADING"
-    if isinstance(exc, redis.exceptions.MasterDownError):
-        return "MASTERDOWN"
-    if isinstance(exc, redis.exceptions.OutOfMemoryError):
-        return "OOM"
-    if isinstance(exc, redis.exceptions.ClusterDownError):
-        return "CLUSTERDOWN"
-    if isinstance(exc, redis.exceptions.TryAgainError):
-        return "TRYAGAIN"
-    return ""
 
 
 def _first_line(text: str) -> str:
     return text.partition("\n")[0][:200]
 
 
-def _field(info: bytes, name: str) -> str:
-    """A field of an INFO reply, empty when it is not there."""
-    for line in info.decode("utf-8", "replace").splitlines():
-        key, _, value = line.partition(":")
-        if key == name:
-            return value.strip()
-    return ""
+def fields(info: bytes) -> dict[str, str]:
+    """The fields of an INFO reply."""
+    pairs = (line.partition(":") for line in info.decode("utf-8", "replace").splitlines())
+    return {key: value.strip() for key, _, value in pairs}

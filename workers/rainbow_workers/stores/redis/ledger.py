@@ -12,6 +12,7 @@ from rainbow_workers.stores.base import Assigned, Assignment, Recorded
 from rainbow_workers.stores.history import MARK_TTL, assignment_entry, event_entry, head, said, time_key
 from rainbow_workers.stores.redis.clusters import decode_changes
 from rainbow_workers.stores.redis.codec import (
+    entry,
     moment,
     number,
     pack,
@@ -155,13 +156,4 @@ def _whole(flat: list[bytes]) -> JobRecord | None:
     fields = dict(pairs(flat))
     packed, answer = fields.pop(b"r"), fields.pop(b"a", None)
     entries = sorted((int(key[1:]), value) for key, value in fields.items())
-    return record(packed, answer, [_entry(value) for _, value in entries])
-
-
-def _entry(value: bytes) -> dict[str, Any]:
-    import json
-
-    entry: dict[str, Any] = json.loads(value[1:])
-    if value.startswith(b"-"):
-        entry["stale"] = True
-    return entry
+    return record(packed, answer, [entry(value) for _, value in entries])
