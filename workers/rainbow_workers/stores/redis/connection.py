@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from typing import Any, NoReturn
 
 import redis
@@ -14,6 +15,8 @@ from rainbow.brokers import redact
 from rainbow.errors import BadCredentials, InvalidSettings, RainbowError, StoreUnavailable
 from rainbow_workers.stores import StoreOptions
 from rainbow_workers.stores.redis.scripts import script
+
+_parse: Callable[[str], dict[str, Any]] = parse_url
 
 #: How often a call is sent at most. A connection that stood idle while the server was restarted is noticed only
 #: when it is used, and a lost reply only by waiting: the scripts recognise what they did already.
@@ -56,7 +59,7 @@ class Connection:
         self._prefix = options.prefix.encode()
         self._closed = False
         self._pool = ConnectionPool(**_settings(options), redis_connect_func=self._greet)
-        self._client = redis.Redis(connection_pool=self._pool)
+        self._client: Any = redis.Redis(connection_pool=self._pool)
         self._client.response_callbacks.clear()  # replies as the server sends them, in every release of redis-py
 
     def run(self, name: str, *args: bytes | str | int | float) -> Any:
@@ -111,7 +114,7 @@ def _settings(options: StoreOptions) -> dict[str, Any]:
     """Arguments of the connection pool. What the URL says cannot weaken how a server is checked."""
     where = redact(options.url).partition("?")[0]
     try:
-        settings: dict[str, Any] = parse_url(options.url)
+        settings = _parse(options.url)
     except ValueError as exc:
         # The text of a parse error may quote what it could not parse, a password among it.
         raise InvalidSettings(f"store URL {where!r} cannot be read: use redis://USER:PASSWORD@HOST:PORT/DB") from exc
