@@ -11,6 +11,7 @@ import logging
 import queue
 import time
 from collections.abc import Callable, Iterable, Sequence
+from itertools import islice
 from typing import Any, cast
 
 from rainbow import codec, signing, topology
