@@ -2,10 +2,27 @@
 
 from __future__ import annotations
 
-from rainbow.resources.index import ClusterIndex, Matches
-from rainbow.resources.matcher import Answer, Matcher, Unmet, match
-from rainbow.resources.reader import read_graph, read_subsystem, subsystem_name
-from rainbow.resources.summary import Summary
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rainbow.resources.index import ClusterIndex, Matches
+    from rainbow.resources.matcher import Answer, Matcher, Unmet, match
+    from rainbow.resources.reader import read_graph, read_subsystem, subsystem_name
+    from rainbow.resources.summary import Summary
+
+_WHERE = {
+    "Answer": "matcher",
+    "ClusterIndex": "index",
+    "Matcher": "matcher",
+    "Matches": "index",
+    "Summary": "summary",
+    "Unmet": "matcher",
+    "match": "matcher",
+    "read_graph": "reader",
+    "read_subsystem": "reader",
+    "subsystem_name": "reader",
+}
 
 __all__ = [
     "Answer",
@@ -19,3 +36,10 @@ __all__ = [
     "read_subsystem",
     "subsystem_name",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    # Loaded when used: jobspec readers need nothing from here but idsets and hostlists.
+    if name in _WHERE:
+        return getattr(import_module(f"rainbow.resources.{_WHERE[name]}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
