@@ -1,0 +1,10 @@
+"""The `rainbow` program. Everything heavy is imported by the command that needs it."""
+
+from __future__ import annotations
+
+
+def main() -> None:
+    """Run the command line and leave the process with its exit code."""
+    from rainbow.cli.exits import run
+
+    raise SystemExit(run())

@@ -35,22 +35,18 @@ class Job:
 
     @property
     def answer(self) -> Answer:
-        """The scheduler's answer, waited for at most the client's time limit: see `wait_answer`."""
-        return self.wait_answer()
-
-    def wait_answer(self, timeout: float | None = None) -> Answer:
-        """The scheduler's answer, within `timeout` seconds (the client's limit if None).
+        """The scheduler's answer, waited for at most the client's time limit.
 
         Raises Denied and InvalidInput when the answer says so, TimedOut without one: the job is in the queue all
         the same, and its `status` tells later.
         """
-        answer = self._answer or self._await(self._client.timeout if timeout is None else timeout)
-        self._answer = answer
-        if answer.status == "denied":
-            raise Denied(answer.error or "the job was denied")
-        if answer.status == "invalid":
-            raise InvalidInput(answer.error or "the job is invalid")
-        return answer
+        return _good(self.wait_answer())
+
+    def wait_answer(self, timeout: float | None = None) -> Answer:
+        """The scheduler's answer whatever it says, within `timeout` seconds (the client's limit if None)."""
+        if self._answer is None:
+            self._answer = self._await(self._client.timeout if timeout is None else timeout)
+        return self._answer
 
     def status(self) -> JobRecord:
         """What is known of the job now. Raises NotFound while no scheduler has seen it."""
@@ -59,13 +55,12 @@ class Job:
     def wait(self, timeout: float | None = None) -> JobRecord:
         """The job's record once it has ended, however it ended (see `state` and `returncode`).
 
-        Raises TimedOut after `timeout` seconds (None: no limit); Denied and InvalidInput as `wait_answer` does.
+        Raises TimedOut after `timeout` seconds (None: no limit); Denied and InvalidInput as `answer` does.
         """
         begun = time.monotonic()
         if self._slot is not None:
-            limit = float("inf") if timeout is None else timeout
-            answer = self.wait_answer(limit)
-            if answer.status in TERMINAL and answer.status != "expired":
+            answer = _good(self.wait_answer(float("inf") if timeout is None else timeout))
+            if answer.status in TERMINAL:
                 return _record(answer)
         left = None if timeout is None else max(0.0, timeout - (time.monotonic() - begun))
         last: JobRecord | None = None
@@ -113,6 +108,14 @@ class Job:
 
 #: An answer names every cluster that was not chosen, so it may be longer than a submission.
 _MAX_ANSWER = 64 << 20
+
+
+def _good(answer: Answer) -> Answer:
+    if answer.status == "denied":
+        raise Denied(answer.error or "the job was denied")
+    if answer.status == "invalid":
+        raise InvalidInput(answer.error or "the job is invalid")
+    return answer
 
 
 def _record(answer: Answer) -> JobRecord:

@@ -1,0 +1,77 @@
+"""The one place that turns what happens into an exit code and, when it went wrong, one plain line.
+
+0 done; 1 the job was refused, failed or unplaceable; 2 wrong use; 3 denied; 4 broker or store out of reach;
+5 no such thing; 124 timed out; 130 interrupted; 141 the reader of our output went away.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+
+import typer
+
+from rainbow.cli import output
+from rainbow.errors import RainbowError
+
+#: The base of typer's errors of wrong use, wherever the installed release keeps it.
+_UsageError: type[Exception] = typer.BadParameter.__mro__[1]
+_INTERRUPTED = 130
+_PIPE = 141
+
+
+def run(args: Sequence[str] | None = None) -> int:
+    """Run the command line with `args` (those of the process if None) and give the exit code."""
+    from rainbow.cli.app import command
+
+    debug = bool(os.environ.get("RAINBOW_DEBUG"))
+    token = output.as_json.set(False)
+    try:
+        try:
+            code = command().main(args, prog_name="rainbow", standalone_mode=False)
+        finally:
+            sys.stdout.flush()
+    except BrokenPipeError:
+        # What is still buffered has nowhere to go: without this, Python complains when it ends.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return _PIPE
+    except (KeyboardInterrupt, typer.Abort):
+        return _INTERRUPTED
+    except Exception as exc:
+        if debug:
+            import traceback
+
+            traceback.print_exc()
+        return _failed(exc)
+    finally:
+        output.as_json.reset(token)
+    return code if isinstance(code, int) else 0
+
+
+def _failed(exc: Exception) -> int:
+    if isinstance(exc, RainbowError):
+        return _say(exc.code, str(exc), exc.exit_code)
+    if isinstance(exc, _UsageError):
+        return _say("usage", _usage(exc), 2)
+    if isinstance(exc, OSError) and exc.filename is not None:
+        return _say("invalid", f"{exc.filename}: {exc.strerror}", 2)
+    text = f"unexpected {type(exc).__name__}: {exc}" if str(exc) else f"unexpected {type(exc).__name__}"
+    return _say("error", f"{text} (this is a bug; RAINBOW_DEBUG=1 shows where)", 1)
+
+
+def _usage(exc: Exception) -> str:
+    message = str(getattr(exc, "format_message", exc.__str__)()).strip().rstrip(".")
+    context = getattr(exc, "ctx", None)
+    path = getattr(context, "command_path", "rainbow")
+    return f"{message[:1].lower()}{message[1:]} (see `{path} --help`)"
+
+
+def _say(code: str, message: str, exit_code: int) -> int:
+    from rainbow.logs import redact
+
+    text = redact(" ".join(message.split()))
+    output.note(f"rainbow: {text}")
+    if output.as_json.get():
+        output.document({"error": {"code": code, "message": text}})
+    return exit_code

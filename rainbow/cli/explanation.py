@@ -1,0 +1,99 @@
+"""Why a job went where it went, from what its record keeps of the scheduler's answer and of each event."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from rainbow.cli import output, records
+
+if TYPE_CHECKING:
+    from rainbow.models.job import JobRecord
+
+#: Fields of an answer that every answer has: whatever else is in it are the terms of the decision.
+_ANSWER = frozenset(
+    {
+        "version",
+        "id",
+        "status",
+        "cluster",
+        "clusters",
+        "attempt",
+        "total_clusters",
+        "total_matches",
+        "total_mismatches",
+        "reasons",
+        "error",
+        "state",
+    }
+)
+
+
+def document(record: JobRecord) -> dict[str, Any]:
+    """``{id, state, cluster, attempt, answer, reasons, terms, history}``."""
+    answer = record.answer or {}
+    return {
+        "id": record.id,
+        "state": record.state,
+        "cluster": record.cluster,
+        "attempt": record.attempt,
+        "answer": {key: value for key, value in answer.items() if key in _ANSWER and key != "reasons"} or None,
+        "reasons": answer.get("reasons") or {},
+        "terms": _terms(answer),
+        "history": record.history,
+    }
+
+
+def show(record: JobRecord) -> None:
+    answer = record.answer or {}
+    output.line(records.line(record))
+    if answer:
+        output.line(
+            f"{answer.get('total_matches', 0)} of {answer.get('total_clusters', 0)} clusters can run it"
+            + (f"; {answer['error']}" if answer.get("error") else "")
+        )
+    for name, value in _terms(answer).items():
+        output.line(f"{name}: {output.listing(value) if isinstance(value, Mapping) else value}")
+    reasons = answer.get("reasons") or {}
+    rows = [
+        (cluster, "matches" if cluster in (answer.get("clusters") or ()) else "-", *_reason(reasons.get(cluster)))
+        for cluster in sorted({*reasons, *(answer.get("clusters") or ())})
+    ]
+    if record.cluster:
+        rows = [
+            (name, "chosen" if name == record.cluster else matches, code, detail)
+            for name, matches, code, detail in rows
+        ]
+    if rows:
+        output.line("")
+        output.table(("cluster", "match", "reason", "detail"), rows, empty="")
+    if record.history:
+        output.line("")
+        output.table(
+            ("at", "state", "cluster", "attempt", "note"), [_event(event) for event in record.history], empty=""
+        )
+
+
+def _terms(answer: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in answer.items() if key not in _ANSWER and value not in (None, {}, [])}
+
+
+def _reason(reason: Any) -> tuple[str | None, str | None]:
+    if isinstance(reason, Mapping):
+        return reason.get("code"), reason.get("detail")
+    return (None, None) if reason is None else (str(reason), None)
+
+
+def _event(event: Mapping[str, Any]) -> tuple[Any, ...]:
+    note = [str(event[key]) for key in ("code", "detail", "flux_id") if event.get(key)]
+    if event.get("returncode") is not None:
+        note.append(f"exit {event['returncode']}")
+    if event.get("stale"):
+        note.append("too late: of an older attempt")
+    return (
+        output.stamp(event.get("at")),
+        event.get("state"),
+        event.get("cluster"),
+        event.get("attempt") or None,
+        "; ".join(note) or None,
+    )

@@ -1,0 +1,64 @@
+"""Options that several commands have, declared once."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from rainbow.cli.output import as_json
+
+
+def _config(ctx: typer.Context, value: Path | None) -> Path | None:
+    """``rainbow --config F jobs`` and ``rainbow jobs --config F`` are the same."""
+    return value or ctx.find_root().params.get("config")
+
+
+def _json(value: bool) -> bool:
+    as_json.set(value)
+    return value
+
+
+def secret_text(value: str | None) -> str | None:
+    """``@FILE`` stands for what is in the file, so that a secret need not be in the list of processes."""
+    if value is None or not value.startswith("@"):
+        return value
+    try:
+        return Path(value[1:]).expanduser().read_text().strip()
+    except (OSError, UnicodeDecodeError) as exc:
+        raise typer.BadParameter(f"{value[1:]}: {getattr(exc, 'strerror', None) or 'not text'}") from None
+
+
+Config = Annotated[
+    Path | None,
+    typer.Option(
+        "--config", metavar="FILE", help="Settings file (else RAINBOW_CONFIG, ./, ~/.config/rainbow).", callback=_config
+    ),
+]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout.", callback=_json)]
+Token = Annotated[
+    str | None,
+    typer.Option(
+        "--token",
+        metavar="TOKEN|@FILE",
+        help="Use this token (else RAINBOW_TOKEN, the settings).",
+        callback=secret_text,
+    ),
+]
+Limit = Annotated[float, typer.Option("--timeout", min=0.1, metavar="SECONDS", help="How long to wait for an answer.")]
+WaitLimit = Annotated[
+    float | None, typer.Option("--timeout", min=0.0, metavar="SECONDS", help="Give up after this long (exit 124).")
+]
+Cluster = Annotated[str, typer.Argument(metavar="CLUSTER", help="Name of a cluster.", show_default=False)]
+Clusters = Annotated[
+    list[str] | None,
+    typer.Option("--cluster", "-C", metavar="NAME", help="Only this cluster or @group; may be repeated."),
+]
+JobId = Annotated[str, typer.Argument(metavar="ID", help="UUID of a job.", show_default=False)]
+JobIds = Annotated[list[str], typer.Argument(metavar="ID...", help="UUIDs of jobs.", show_default=False)]
+Nodes = Annotated[
+    Path | None,
+    typer.Option("--nodes", metavar="FILE", help="Resource graph in JSON Graph Format (JSON or YAML, also .gz, .xz)."),
+]
+Save = Annotated[bool, typer.Option("--save", help="Write what comes back into the settings file (mode 0600).")]

@@ -1,0 +1,252 @@
+"""Tokens: issue, show, verify, revoke; and the keys that sign them."""
+
+from __future__ import annotations
+
+import getpass
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+from rainbow.cli import files, output
+from rainbow.cli.lazy import make_app
+from rainbow.cli.options import Config, Json, Limit, Token, secret_text
+from rainbow.cli.session import client, load_settings
+from rainbow.errors import Denied, InvalidInput
+
+if TYPE_CHECKING:
+    from rainbow.tokens import KeyRing
+
+app = make_app()
+
+Given = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="[TOKEN|@FILE|-]",
+        help="The token, a file with it, or - for stdin; else the one in the settings.",
+        show_default=False,
+        callback=secret_text,
+    ),
+]
+KeyRingFile = Annotated[
+    Path | None, typer.Option("--keyring", metavar="FILE", help="Key ring (else the one in the settings).")
+]
+
+
+@app.callback()
+def token() -> None:
+    """Issue, show, verify and revoke tokens; rotate the keys that sign them.
+
+    Issuing, verifying and rotating need the key ring: they are for the administrator, on the scheduler's side.
+
+    \b
+    Example:
+      rainbow token issue --role submit --sub alice --cluster blue --ttl 30d
+    """
+
+
+@app.command("issue")
+def issue(
+    role: Annotated[
+        Literal["submit", "agent", "register", "admin"], typer.Option("--role", help="What it allows.")
+    ] = "submit",
+    sub: Annotated[str | None, typer.Option("--sub", help="Who it is for (else you).")] = None,
+    cluster: Annotated[
+        list[str] | None,
+        typer.Option("--cluster", "-C", metavar="NAME", help="Cluster or @group; may be repeated; all if left out."),
+    ] = None,
+    ttl: Annotated[str, typer.Option("--ttl", metavar="TIME", help="How long it is good: 90s, 12h, 30d.")] = "30d",
+    save: Annotated[bool, typer.Option("--save", help="Write it as `token` into the settings file.")] = False,
+    keyring: KeyRingFile = None,
+    as_json: Json = False,
+    config: Config = None,
+) -> None:
+    """Issue a token, printed on stdout.
+
+    \b
+    Example:
+      rainbow token issue --role submit --sub alice --cluster blue --ttl 30d
+    """
+    from rainbow import tokens
+    from rainbow.jobspec.durations import read_duration
+
+    made = tokens.issue(
+        _ring(keyring, config),
+        sub=sub or getpass.getuser(),
+        role=role,
+        clusters=_names(cluster),
+        ttl=read_duration(ttl, "--ttl"),
+    )
+    path = files.in_force(config)
+    if save:
+        files.change(path, lambda _: {"token": made})
+    if as_json:
+        output.document({"token": made, "claims": _claims(made), "saved": str(path) if save else None})
+    elif save:
+        output.note(f"saved a token of role {role} in {path}")
+    else:
+        output.line(made)
+
+
+@app.command("show")
+def show(given: Given = None, as_json: Json = False, config: Config = None) -> None:
+    """Show what a token says, without verifying it. Its signature is never shown.
+
+    \b
+    Example:
+      rainbow token show @alice.token
+    """
+    text = _text(given, config)
+    claims = _claims(text)
+    if as_json:
+        output.document({"kid": _kid(text), "claims": claims})
+        return
+    times = {
+        name: f"{output.stamp(claims.get(key))}" if isinstance(claims.get(key), int | float) else None
+        for name, key in (("issued", "iat"), ("expires", "exp"))
+    }
+    rest = {key: value for key, value in claims.items() if key not in ("iat", "exp")}
+    if isinstance(rest.get("clusters"), list):
+        rest["clusters"] = " ".join(str(name) for name in rest["clusters"])
+    output.fields({**rest, **times, "key": _kid(text)})
+    output.note("not verified: `rainbow token verify` does")
+
+
+@app.command("verify")
+def verify(given: Given = None, keyring: KeyRingFile = None, as_json: Json = False, config: Config = None) -> None:
+    """Verify a token with the key ring: exit 3, and why, if it is not good. Revocations are known only to the scheduler.
+
+    \b
+    Example:
+      rainbow token verify @alice.token
+    """
+    from rainbow import tokens
+
+    who = tokens.verify(_ring(keyring, config), _text(given, config))
+    left = who.expires_at - time.time()
+    if as_json:
+        claims = {"sub": who.sub, "role": who.role, "clusters": sorted(who.clusters), "jti": who.jti}
+        output.document({"valid": True, **claims, "iat": who.issued_at, "exp": who.expires_at})
+    else:
+        output.line(
+            f"good: {who.sub} may {who.role} on {' '.join(sorted(who.clusters))} "
+            f"until {output.stamp(who.expires_at)} ({max(0.0, left) / 86400:.1f} days)"
+        )
+
+
+@app.command("revoke")
+def revoke(
+    given: Annotated[
+        str | None,
+        typer.Argument(metavar="[TOKEN|@FILE|-]", help="Revoke this token.", show_default=False, callback=secret_text),
+    ] = None,
+    jti: Annotated[str | None, typer.Option("--jti", help="Revoke the token with this jti.")] = None,
+    sub: Annotated[
+        str | None, typer.Option("--sub", help="Revoke all tokens of this subject issued until now.")
+    ] = None,
+    as_json: Json = False,
+    config: Config = None,
+    token: Token = None,
+    timeout: Limit = 30.0,
+) -> None:
+    """Revoke a token, or all of someone's issued until now: in force everywhere within seconds.
+
+    \b
+    Example:
+      rainbow token revoke --sub alice
+    """
+    if sum(x is not None for x in (given, jti, sub)) != 1:
+        raise typer.BadParameter("say what to revoke: a token, --jti or --sub, one of them")
+    if given is not None:
+        jti = _claims(_text(given, config)).get("jti")
+        if not isinstance(jti, str):
+            raise InvalidInput("the token has no jti: use --sub")
+    with client(config, token, timeout) as rainbow:
+        rainbow.revoke(jti=jti, sub=sub)
+    if as_json:
+        output.document({"revoked": {"jti": jti} if jti else {"sub": sub}})
+    else:
+        output.note(f"revoked {'token ' + jti if jti else f'all tokens of {sub} issued until now'}")
+
+
+@app.command("rotate")
+def rotate(
+    keep: Annotated[int, typer.Option("--keep", min=0, help="How many old keys still verify.")] = 2,
+    keyring: KeyRingFile = None,
+    as_json: Json = False,
+    config: Config = None,
+) -> None:
+    """Put a new signing key in front of the key ring. Tokens signed with the keys that are kept stay good.
+
+    \b
+    Example:
+      rainbow token rotate --keep 2
+    """
+    from rainbow.tokens import KeyRing
+
+    path = _ring_path(keyring, config)
+    old = KeyRing.load(path)
+    new = old.rotated(keep)
+    new.save(path)
+    kids = [kid for kid, _ in new.keys]
+    dropped = [kid for kid, _ in old.keys if kid not in kids]
+    if as_json:
+        output.document({"keyring": str(path), "signing": kids[0], "verifying": kids, "dropped": dropped})
+        return
+    output.note(f"new tokens are signed with {kids[0]}; {len(kids) - 1} older key(s) still verify")
+    if dropped:
+        output.note(f"dropped {' '.join(dropped)}: tokens and registrations signed with it are void")
+
+
+def _ring_path(keyring: Path | None, config: Path | None) -> Path:
+    return keyring.expanduser() if keyring is not None else load_settings(config).keyring
+
+
+def _ring(keyring: Path | None, config: Path | None) -> KeyRing:
+    from rainbow.tokens import KeyRing
+
+    return KeyRing.load(_ring_path(keyring, config))
+
+
+def _names(clusters: list[str] | None) -> list[str]:
+    """Cluster names, @groups and *, each checked: a token with a misspelt name opens nothing."""
+    from rainbow.topology import check_cluster_name
+
+    for name in clusters or ():
+        if name != "*":
+            check_cluster_name(name.removeprefix("@"))
+    return list(clusters or ["*"])
+
+
+def _text(given: str | None, config: Path | None) -> str:
+    if given == "-":
+        return sys.stdin.read().strip()
+    if given is not None:
+        return given
+    from rainbow.client.credentials import Credentials
+
+    own = Credentials.from_settings(load_settings(config)).own
+    if own is None:
+        raise Denied("no token given, and none in the settings")
+    return own
+
+
+def _claims(text: str) -> dict[str, Any]:
+    from rainbow.client.credentials import peek
+
+    claims = peek(text)
+    if not claims:
+        raise Denied("this is not a token: ask for one with `rainbow token issue`")
+    return claims
+
+
+def _kid(text: str) -> str | None:
+    import jwt
+
+    try:
+        kid = jwt.get_unverified_header(text).get("kid")
+    except jwt.PyJWTError:
+        return None
+    return kid if isinstance(kid, str) else None

@@ -1,0 +1,54 @@
+"""``key=value`` words, with typed values."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from rainbow.errors import InvalidInput
+
+
+def pairs(words: Iterable[str], option: str) -> dict[str, str]:
+    """``a=b`` words as a mapping. Raises InvalidInput naming the word."""
+    found: dict[str, str] = {}
+    for word in words:
+        key, separator, value = word.partition("=")
+        if not separator or not key:
+            raise InvalidInput(f"{option} {word!r}: write it as KEY=VALUE")
+        found[key] = value
+    return found
+
+
+def typed(text: str) -> bool | int | float | str:
+    """``true`` and ``false``, whole and other finite numbers, else text; in quotes always text."""
+    if len(text) >= 2 and text[0] == text[-1] and text[0] in "'\"":
+        return text[1:-1]
+    if text in ("true", "false"):
+        return text == "true"
+    for kind in (int, float):
+        try:
+            value = kind(text)
+        except ValueError:
+            continue
+        if abs(value) != float("inf") and value == value:
+            return value
+    return text
+
+
+def flat_file(path: Path) -> dict[str, Any]:
+    """A file of flat keys and values (JSON or YAML). Raises InvalidInput."""
+    import yaml
+
+    try:
+        data = yaml.safe_load(path.read_text())
+    except (OSError, UnicodeDecodeError) as exc:
+        raise InvalidInput(f"{path}: {getattr(exc, 'strerror', None) or 'not UTF-8 text'}") from None
+    except (yaml.YAMLError, RecursionError):
+        raise InvalidInput(f"{path} is neither JSON nor YAML") from None
+    if not isinstance(data, dict):
+        raise InvalidInput(f"{path} must hold keys and values")
+    for key, value in data.items():
+        if not isinstance(key, str) or not isinstance(value, bool | int | float | str):
+            raise InvalidInput(f"{path}: the value of {key!r} must be a number, text, true or false")
+    return data
