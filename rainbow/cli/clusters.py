@@ -134,7 +134,7 @@ def _row(c: ClusterView) -> tuple[str | None, ...]:
         *(_amount(c.totals.get(kind, 0)) for kind in ("node", "core", "gpu")),
         "/".join(f or "-" for f in free) if any(free) else None,
         "/".join(r or "0" for r in reserved) if any(c.reserved.values()) else None,
-        output.age(c.state_at),
+        output.age(c.heartbeat_at),
         " ".join(c.groups) or None,
         c.drained,
     )
@@ -151,7 +151,7 @@ def _details(c: ClusterView) -> None:
             "groups": " ".join(c.groups) or None,
             "matcher": c.matcher,
             "state": output.listing(c.state),
-            "heard": output.stamp(c.state_at),
+            "heard": output.stamp(c.heartbeat_at),
             "reserved": output.listing(c.reserved),
             "registered": output.stamp(c.registered_at),
             "updated": output.stamp(c.updated_at),

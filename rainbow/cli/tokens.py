@@ -116,7 +116,9 @@ def show(given: Given = None, as_json: Json = False, config: Config = None) -> N
 
 @app.command("verify")
 def verify(given: Given = None, keyring: KeyRingFile = None, as_json: Json = False, config: Config = None) -> None:
-    """Verify a token with the key ring: exit 3, and why, if it is not good. Revocations are known only to the scheduler.
+    """Verify a token with the key ring: exit 3, and why, if it is not good.
+
+    Revocations are known only to the scheduler: they are not looked at here.
 
     \b
     Example:
@@ -143,9 +145,7 @@ def revoke(
         typer.Argument(metavar="[TOKEN|@FILE|-]", help="Revoke this token.", show_default=False, callback=secret_text),
     ] = None,
     jti: Annotated[str | None, typer.Option("--jti", help="Revoke the token with this jti.")] = None,
-    sub: Annotated[
-        str | None, typer.Option("--sub", help="Revoke all tokens of this subject issued until now.")
-    ] = None,
+    sub: Annotated[str | None, typer.Option("--sub", help="Revoke all of its tokens issued until now.")] = None,
     as_json: Json = False,
     config: Config = None,
     token: Token = None,

@@ -109,7 +109,7 @@ class Client:
                 jobs = self._connection.call("status", token, timeout, ids=part)["jobs"]
                 found.update((job["id"], parse(JobRecord, job)) for job in jobs if job is not None)
 
-        self._with_each_token(ids, found, ask)
+        self._with_each(self._credentials.for_jobs(), ids, found, ask)
         return [found.get(job_id) for job_id in ids]
 
     def jobs(self, *, state: str | None = None, cluster: str | None = None, limit: int = 100) -> list[JobRecord]:
@@ -120,20 +120,26 @@ class Client:
             jobs = self._connection.call("jobs", token, state=state, cluster=cluster, limit=limit)["jobs"]
             found.update((job["id"], parse(JobRecord, job)) for job in jobs)
 
-        self._with_each_token((), found, ask)
+        self._with_each(self._credentials.for_jobs(), (), found, ask)
         newest = sorted(found.values(), key=lambda record: min(record.times.values(), default=0.0), reverse=True)
         return newest[:limit] if len(self._credentials.for_jobs()) > 1 else list(found.values())
 
     def cancel(self, ids: Sequence[str], *, reason: str = "cancelled by its user") -> list[Cancelled | None]:
         """Ask for jobs to end; None for those not known, or another user's. Repeating is harmless."""
         found: dict[str, Cancelled] = {}
+        tokens = self._credentials.for_jobs()
 
         def ask(token: str, missing: list[str]) -> None:
-            for part in _chunks(missing):
+            mine = missing
+            if token != tokens[-1]:
+                # Another user's job spoils a whole request: the last token takes those that none is known to see.
+                parts = [self._connection.call("status", token, ids=part)["jobs"] for part in _chunks(missing)]
+                mine = [job["id"] for jobs in parts for job in jobs if job is not None]
+            for part in _chunks(mine):
                 jobs = self._connection.call("cancel", token, ids=part, reason=reason)["jobs"]
                 found.update((job["id"], parse(Cancelled, job)) for job in jobs if job is not None)
 
-        self._with_each_token(ids, found, ask)
+        self._with_each(tokens, ids, found, ask)
         return [found.get(job_id) for job_id in ids]
 
     def events(self, ids: Sequence[str], *, timeout: float | None = None, patient: bool = False) -> Iterator[JobRecord]:
@@ -160,19 +166,28 @@ class Client:
     # -- clusters ------------------------------------------------------------------------------------
 
     def clusters(self) -> list[ClusterView]:
-        """All registered clusters one may see."""
+        """All registered clusters one may see, by name."""
         return self._clusters(None)
 
     def cluster(self, name: str) -> ClusterView:
         """One cluster. Raises NotFound."""
         found = self._clusters(name)
         if not found:
-            raise NotFound(f"no cluster {name!r} is registered")
+            raise NotFound(f"no cluster {name!r} is registered, or your token does not cover it")
         return found[0]
 
     def _clusters(self, name: str | None) -> list[ClusterView]:
-        result = self._connection.call("clusters", self._credentials.for_cluster(name), name=name)
-        return [parse(ClusterView, item) for item in result["clusters"]]
+        found: dict[str, ClusterView] = {}
+
+        def ask(token: str, _: list[str]) -> None:
+            try:
+                listed = self._connection.call("clusters", token, name=name)["clusters"]
+            except NotFound:  # another token may cover it
+                return
+            found.update((item["name"], parse(ClusterView, item)) for item in listed)
+
+        self._with_each(self._credentials.for_clusters(), (name,) if name else (), found, ask)
+        return [found[key] for key in sorted(found)]
 
     def register(
         self,
@@ -218,7 +233,7 @@ class Client:
         return list(self._administer("subsystem-remove", cluster, name=name)["subsystems"])
 
     def set_state(self, cluster: str, values: Mapping[str, StateValue]) -> dict[str, StateValue]:
-        """Merge values into the cluster's state; gives all of it."""
+        """Merge values into the cluster's state; gives what was set."""
         report = {"cluster": cluster, "values": dict(values), "heartbeat": False}
         token = self._credentials.for_cluster(cluster)
         return dict(self._connection.call("state", token, report=report)["values"])
@@ -252,18 +267,22 @@ class Client:
     def _administer(self, op: str, cluster: str, **fields: Any) -> dict[str, Any]:
         return self._connection.call(op, self._credentials.for_cluster(cluster), cluster=cluster, **fields)
 
-    def _with_each_token(
-        self, ids: Sequence[str], found: Mapping[str, Any], ask: Callable[[str, list[str]], None]
+    @staticmethod
+    def _with_each(
+        tokens: Sequence[str],
+        names: Sequence[str],
+        found: Mapping[str, Any],
+        ask: Callable[[str, list[str]], None],
     ) -> None:
-        """Ask with one token after the other until all `ids` are found (with all of them if there are no ids).
+        """Ask with one token after the other until all `names` are found (with all of them if there are no names).
 
         A token that is refused does not spoil the others; if all are, the first refusal is raised.
         """
         refused: Denied | None = None
         answered = False
-        for token in self._credentials.for_jobs():
-            missing = [job_id for job_id in ids if job_id not in found]
-            if ids and not missing:
+        for token in tokens:
+            missing = [name for name in names if name not in found]
+            if names and not missing:
                 return
             try:
                 ask(token, missing)

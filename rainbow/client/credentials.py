@@ -88,16 +88,23 @@ class Credentials:
 
     def for_jobs(self) -> list[str]:
         """Those whose jobs one may see, one of each subject; an administrator's sees all. Raises Denied without any."""
+        return self._each(roles=("submit", "agent"))
+
+    def for_clusters(self) -> list[str]:
+        """Those whose clusters one may see; an administrator's sees all. Raises Denied without any."""
+        return self._each(roles=("submit", "agent", "register"))
+
+    def _each(self, roles: Sequence[str]) -> list[str]:
         if self.only:
             return [self.only]
         seen: dict[str, str] = {}
         for token in _distinct((self.own, *self.clusters.values(), self.agent)):
             claims = peek(token)
-            if claims.get("role") == "register":
-                continue
-            if claims.get("role") == "admin":
+            role = claims.get("role", "submit")  # of one we cannot read the registrar says what is wrong
+            if role == "admin":
                 return [token]
-            seen.setdefault(f"{claims.get('role')} {claims.get('sub', token)}", token)
+            if role in roles:
+                seen.setdefault(f"{role} {claims.get('sub', token)}", token)
         if not seen:
             raise Denied(WITHOUT)
         return list(seen.values())

@@ -14,6 +14,7 @@ class ClusterView(OpenWire):
     """A registered cluster. `drained` is the reason why it takes no new jobs, or None.
 
     `totals` counts its resources by type, `reserved` what is assigned and not yet reported (nodes, cores, gpus).
+    `alive` says whether its agent was heard of lately (`heartbeat_at`).
     """
 
     name: str
@@ -24,7 +25,8 @@ class ClusterView(OpenWire):
     registered_at: float = 0.0
     updated_at: float = 0.0
     state: dict[str, StateValue] = Field(default_factory=dict)
-    state_at: float = 0.0
+    state_at: float | None = None
+    heartbeat_at: float | None = None
     totals: dict[str, float] = Field(default_factory=dict)
     subsystems: list[str] = Field(default_factory=list)
     reserved: dict[str, float] = Field(default_factory=dict)
