@@ -56,9 +56,7 @@ def bundles(sizes: Mapping[int, int], claims: Claims, clock: Clock, enough: int)
     wanted = sum(times for _, times in claims)
     if whole == wanted:
         return sum(usable.values()) // wanted
-    most = min(
-        sum(size * count for size, count in usable.items()) // whole, sum(usable.values()) // wanted
-    )
+    most = min(sum(size * count for size, count in usable.items()) // whole, sum(usable.values()) // wanted)
     if most == 0 or (most == 1 and enough > 1 and wanted == 1):
         return most
     if wanted == 1 and enough == 1:

@@ -40,9 +40,7 @@ def kept(constraint: Constraint, identity: Identity) -> IdSet:
         case "hostlist":
             return identity.with_hosts(Hostlist.parse(values))
         case "ranks":
-            return identity.with_ranks(
-                IdSet(r for value in values for r in IdSet.parse(str(value)).ranges)
-            )
+            return identity.with_ranks(IdSet(r for value in values for r in IdSet.parse(str(value)).ranges))
 
 
 def _all(values: tuple[Constraint, ...], identity: Identity, everything: IdSet) -> IdSet:

@@ -14,7 +14,7 @@ import lzma
 import re
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, cast
 
 from rainbow.errors import InvalidGraph
 
@@ -59,11 +59,12 @@ def text_of(source: str | bytes | Path | IO[bytes]) -> str:
 
 def _decode(file: IO[bytes]) -> str:
     head = file.read(6)
-    rest: IO[bytes] = _Rejoined(head, file)
+    whole = cast(IO[bytes], _Rejoined(head, file))
+    rest: IO[bytes] | gzip.GzipFile | lzma.LZMAFile = whole
     if head[:2] == b"\x1f\x8b":
-        rest = gzip.GzipFile(fileobj=rest)  # type: ignore[assignment]
+        rest = gzip.GzipFile(fileobj=whole)
     elif head == b"\xfd7zXZ\0":
-        rest = lzma.LZMAFile(rest)  # type: ignore[assignment]
+        rest = lzma.open(whole)
     parts: list[bytes] = []
     size = 0
     while block := rest.read(1 << 20):
@@ -71,9 +72,9 @@ def _decode(file: IO[bytes]) -> str:
         if size > MAX_BYTES:
             raise InvalidGraph(f"the document has more than {MAX_BYTES >> 20} MiB")
         parts.append(block)
-    whole = b"".join(parts)
+    joined = b"".join(parts)
     parts.clear()
-    return whole.decode("utf-8-sig")
+    return joined.decode("utf-8-sig")
 
 
 class _Rejoined(io.RawIOBase):
@@ -108,7 +109,8 @@ class Cursor:
 
     def __init__(self, text: str) -> None:
         self.text, self.at = text, 0
-        self._scan = json.JSONDecoder().scan_once
+        # What `raw_decode` calls after some checks: (value, where it ends).
+        self._scan: Callable[[str, int], tuple[Any, int]] = json.JSONDecoder().scan_once  # type: ignore[attr-defined]
         self._skip()
 
     def _skip(self) -> None:

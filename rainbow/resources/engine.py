@@ -109,12 +109,9 @@ class Engine:
 
         add(needs, 1)
         # Kids are resolved where they are placed: see `hosts`. The outer form serves as the key.
-        made.units = [
-            Unit(kind, self.resolve(kids, free), bit, count) for (kind, kids, bit), count in units.items()
-        ]
+        made.units = [Unit(kind, self.resolve(kids, free), bit, count) for (kind, kids, bit), count in units.items()]
         made.leaves = [
-            Leaf(kind, bit, tuple(sorted(claims.items(), reverse=True)))
-            for (kind, bit), claims in leaves.items()
+            Leaf(kind, bit, tuple(sorted(claims.items(), reverse=True))) for (kind, bit), claims in leaves.items()
         ]
         made.locals = [Local(self.resolve(kids, True), count) for kids, count in slots.items()]
         made.tops = [
@@ -269,4 +266,3 @@ class Engine:
 
 def _nested_of(forest: Iterable[tuple[Shape, int]]) -> frozenset[tuple[str, str]]:
     return frozenset().union(*(shape.nested for shape, _ in forest))
-

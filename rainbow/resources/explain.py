@@ -17,9 +17,7 @@ from rainbow.resources.shape import Shape
 from rainbow.resources.summary import Summary
 
 
-def explain(
-    asked: Matcher, summary: Summary, view: Shape | None, matcher: MatcherName
-) -> tuple[Unmet, ...]:
+def explain(asked: Matcher, summary: Summary, view: Shape | None, matcher: MatcherName) -> tuple[Unmet, ...]:
     """The first unmet need. Call it only where the request does not fit."""
     plan = asked.plan
     if view is None:

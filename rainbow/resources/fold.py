@@ -75,9 +75,7 @@ def fold(
         if len(row) > 1:
             first = is_target[atom_of[row[0]]]
             if first or any(is_target[atom_of[v]] for v in row):
-                row.sort(
-                    key=lambda v: (digests[shape_of[v]], target_key(v) if is_target[atom_of[v]] else ())
-                )
+                row.sort(key=lambda v: (digests[shape_of[v]], target_key(v) if is_target[atom_of[v]] else ()))
             else:
                 row.sort(key=lambda v: digests[shape_of[v]])
         return row
@@ -98,9 +96,7 @@ def fold(
     return Folded(top, [-1, *order], targets)
 
 
-def _check_depth_and_circles(
-    roots: list[int], kids: list[list[int] | None], parent: Sequence[int]
-) -> None:
+def _check_depth_and_circles(roots: list[int], kids: list[list[int] | None], parent: Sequence[int]) -> None:
     reached, level, depth = 0, roots, 0
     while level:
         reached += len(level)

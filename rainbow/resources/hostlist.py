@@ -97,9 +97,7 @@ class Hostlist:
             for expression in _expressions(one):
                 _read(expression, pieces)
                 if len(pieces) > MAX_PIECES:
-                    raise InvalidInput(
-                        f"hostlist: more than {MAX_PIECES} separate names; write them as ranges"
-                    )
+                    raise InvalidInput(f"hostlist: more than {MAX_PIECES} separate names; write them as ranges")
         return cls(pieces)
 
     def __len__(self) -> int:
@@ -243,9 +241,7 @@ def _read(expression: str, pieces: list[HostRange]) -> None:
     for position, item in enumerate(ids.split(",")):
         one = _ID.fullmatch(item)
         if one is None:
-            raise InvalidInput(
-                f"hostlist: {_shown(item)} in {_shown(expression)} is no number or range such as 0-3"
-            )
+            raise InvalidInput(f"hostlist: {_shown(item)} in {_shown(expression)} is no number or range such as 0-3")
         low = one[1]
         start = int(low)
         stop = start + 1 if one[2] is None else int(one[2]) + 1
@@ -269,12 +265,7 @@ def _single(name: str) -> HostRange:
 
 def _joined(left: HostRange, right: HostRange) -> HostRange | None:
     """One range in place of two, when the second goes on where the first ends."""
-    if (
-        left.stop != right.start
-        or left.start < 0
-        or left.prefix != right.prefix
-        or left.suffix != right.suffix
-    ):
+    if left.stop != right.start or left.start < 0 or left.prefix != right.prefix or left.suffix != right.suffix:
         return None
     # n08, n09, n10: the last is written without a zero, yet it is what padding to two would give.
     if left.width != right.width and (left.width < right.width or len(str(right.start)) < left.width):

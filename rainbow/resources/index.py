@@ -118,9 +118,7 @@ class Matches:
         if known is not None and known[0] is entry.summary:
             return known[1]
         view = self._matcher.view(entry.summary)
-        found = view is not None and self._matcher.fits(
-            view, entry.summary.root.above, entry.group.matcher
-        )
+        found = view is not None and self._matcher.fits(view, entry.summary.root.above, entry.group.matcher)
         self._seen[name] = (entry.summary, found)
         return found
 

@@ -29,6 +29,16 @@ def clip(value: object, limit: int = 60) -> str:
     return text if len(text) <= limit else f"{text[: limit - 3]}..."
 
 
+def _end(edge: Mapping[str, Any], which: str) -> str:
+    """The vertex key at one end of an edge; numbers stand for their text."""
+    key = edge.get(which)
+    if type(key) is int:
+        return str(key)
+    if type(key) is not str:
+        raise InvalidGraph(f"graph.edges: an edge without {which}: {clip(edge)}")
+    return key
+
+
 class Target:
     """What is kept of an execution target beside its shape."""
 
@@ -183,9 +193,7 @@ class JgfRows:
                 parent[below] = above
             elif parent[below] != above:
                 if not again:
-                    self.warnings.append(
-                        f"vertex {clip(target)} is contained more than once; only the first counts"
-                    )
+                    self.warnings.append(f"vertex {clip(target)} is contained more than once; only the first counts")
                 again += 1
         return parent
 

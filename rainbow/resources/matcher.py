@@ -64,9 +64,7 @@ def algorithm(name: str) -> MatchAlgorithm:
 class Matcher:
     """Answers one request for many clusters, remembering by shape."""
 
-    def __init__(
-        self, request: Request, *, budget_s: float = BUDGET_S, algorithms: Algorithms | None = None
-    ) -> None:
+    def __init__(self, request: Request, *, budget_s: float = BUDGET_S, algorithms: Algorithms | None = None) -> None:
         self.plan: Plan = make_plan(request)
         self.budget_s = budget_s
         self._algorithms = algorithms

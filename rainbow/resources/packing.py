@@ -34,9 +34,7 @@ def pack(engine: Engine, siblings: Siblings, forest: Children, enough: int) -> i
     most = _most(engine, siblings, forest)
     if most == 0:
         return 0
-    return largest(
-        lambda copies: Packing(engine, siblings, forest, copies).fits(), most, enough, engine.clock
-    )
+    return largest(lambda copies: Packing(engine, siblings, forest, copies).fits(), most, enough, engine.clock)
 
 
 def _most(engine: Engine, siblings: Siblings, forest: Children) -> int:
@@ -301,9 +299,7 @@ class Packing(Space):
         scale = max(best)
         rows.append([scale // max(1, have) for have in best])
         for weights in rows:
-            most = sum(
-                max(sum(map(int.__mul__, weights, v)) for v in frontier) * count for frontier, count in groups
-            )
+            most = sum(max(sum(map(int.__mul__, weights, v)) for v in frontier) * count for frontier, count in groups)
             if most < sum(map(int.__mul__, weights, need)):
                 return False
         return True
@@ -337,10 +333,8 @@ class Packing(Space):
                     useful = 0.0
                     waste = 0.0
                     for give, want, weight in zip(vector, left, weights, strict=True):
-                        if give > want:
-                            waste += (give - want) * weight
-                            give = want  # noqa: PLW2901
-                        useful += give * weight
+                        waste += max(0, give - want) * weight
+                        useful += min(give, want) * weight
                     if useful and useful - waste * 1e-3 > best:
                         best, at, choice = useful - waste * 1e-3, number, vector
             if at < 0:

@@ -184,12 +184,12 @@ class _Parts:
             {name: IdSet(spans) for name, spans in properties.items()},
         )
         packed = VertexKeys.of([keys[v] if v >= 0 else "" for v in made.order])
-        name = self.other.get("name")
+        title = self.other.get("name")
         return Summary(
             made.root,
             identity,
             packed,
-            name=name if isinstance(name, str) else None,
+            name=title if isinstance(title, str) else None,
             dominant=self.dominant,
             warnings=tuple(rows.warnings),
         )

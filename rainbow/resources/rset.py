@@ -59,9 +59,7 @@ def read_rset(document: Mapping[str, Any]) -> tuple[Shape, Identity]:
 
 
 def _held(kinds: Kinds) -> tuple[tuple[Shape, int], ...]:
-    return tuple(
-        sorted(((make(name), count) for name, count in kinds if count), key=lambda item: item[0].digest)
-    )
+    return tuple(sorted(((make(name), count) for name, count in kinds if count), key=lambda item: item[0].digest))
 
 
 def _idset(text: object, where: str) -> IdSet:
@@ -104,9 +102,7 @@ def _merge(parts: list[tuple[IdSet, dict[str, IdSet]]], ranks: IdSet, held: dict
     for at, (known, before) in enumerate(list(parts)):
         both = known & ranks
         if both:
-            union = {
-                name: before.get(name, IdSet()) | held.get(name, IdSet()) for name in {**before, **held}
-            }
+            union = {name: before.get(name, IdSet()) | held.get(name, IdSet()) for name in {**before, **held}}
             parts[at] = (both, union)
             rest = known - both
             if rest:
@@ -189,4 +185,3 @@ def _assemble(
         {name: IdSet(rows) for name, rows in found.items()},
     )
     return root, identity
-

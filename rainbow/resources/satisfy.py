@@ -118,9 +118,7 @@ def satisfy(
         named: list[tuple[str | None, Path]] = [(name, Path(path)) for name, path in subsystems.items()]
     else:
         named = [named_file(str(item), Path()) for item in subsystems]
-    return Questions().ask(
-        None if graph is None else Path(graph), named, Path(jobspec), dialect, matcher, dominant
-    )
+    return Questions().ask(None if graph is None else Path(graph), named, Path(jobspec), dialect, matcher, dominant)
 
 
 def satisfy_rows(path: str | Path, base: str | Path | None = None) -> Iterator[Result]:

@@ -69,9 +69,7 @@ class Shape:
     pooled: frozenset[str]
     """Types in the subtree that have a vertex of a size other than 1."""
 
-    def __init__(
-        self, type_: str, size: int, unit: str, mark: int, outer: bool, children: Children
-    ) -> None:
+    def __init__(self, type_: str, size: int, unit: str, mark: int, outer: bool, children: Children) -> None:
         self.type, self.size, self.unit, self.mark, self.outer = type_, size, unit, mark, outer
         self.children = children
         self.is_target = type_ in TARGETS

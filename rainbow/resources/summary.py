@@ -220,8 +220,7 @@ class Summary:
             document = {
                 "v": VERSION,
                 "shapes": [
-                    [s.type, s.size, s.unit, s.outer, [x for c, n in s.children for x in (number[c], n)]]
-                    for s in order
+                    [s.type, s.size, s.unit, s.outer, [x for c, n in s.children for x in (number[c], n)]] for s in order
                 ],
                 "hosts": None
                 if identity.hosts is None
@@ -249,39 +248,41 @@ class Summary:
         """
         try:
             document = msgpack.unpackb(data)
-            if document["v"] != VERSION:
-                raise InvalidGraph(f"a summary of version {document['v']!r}; this rainbow reads {VERSION}")
-            shapes: list[Shape] = []
-            for kind, size, unit, outer, row in document["shapes"]:
-                children = tuple((shapes[row[i]], row[i + 1]) for i in range(0, len(row), 2))
-                shapes.append(make(kind, size, unit, children, 0, outer))
-            root = shapes[-1]
-            hosts = document["hosts"]
-            identity = Identity(
-                root.targets,
-                None if hosts is None else Hostlist(HostRange(*piece) for piece in hosts),
-                [(a, b, c) for a, b, c in document["ranks"]],
-                {name: _unflat(row) for name, row in document["properties"].items()},
-            )
-            subsystems = {
-                name: Subsystem([(Holders(_unflat(a), _unflat(b)), rows) for a, b, rows in groups])
-                for name, groups in document["subsystems"].items()
-            }
-            keys = document["keys"]
-            return cls(
-                root,
-                identity,
-                None if keys is None else VertexKeys(keys),
-                subsystems=subsystems,
-                name=document["name"],
-                dominant=document["dominant"],
-            )
-        except InvalidGraph:
-            raise
-        except (ValueError, TypeError, KeyError, IndexError, AttributeError, InvalidInput) as exc:
+            version = document["v"]
+            made = cls._unpacked(document) if version == VERSION else None
+        except (ValueError, TypeError, KeyError, IndexError, AttributeError, OverflowError, InvalidInput) as exc:
             raise InvalidGraph(f"a damaged summary: {exc}") from exc
-        except msgpack.exceptions.UnpackException as exc:
-            raise InvalidGraph(f"a damaged summary: {exc}") from exc
+        if made is None:
+            raise InvalidGraph(f"a summary of version {version!r}; this rainbow reads {VERSION}")
+        return made
+
+    @classmethod
+    def _unpacked(cls, document: Any) -> Summary:
+        shapes: list[Shape] = []
+        for kind, size, unit, outer, row in document["shapes"]:
+            children = tuple((shapes[row[i]], row[i + 1]) for i in range(0, len(row), 2))
+            shapes.append(make(kind, size, unit, children, 0, outer))
+        root = shapes[-1]
+        hosts = document["hosts"]
+        keys = document["keys"]
+        identity = Identity(
+            root.targets,
+            None if hosts is None else Hostlist(HostRange(*piece) for piece in hosts),
+            [(rank, count, ordinal) for rank, count, ordinal in document["ranks"]],
+            {name: _unflat(row) for name, row in document["properties"].items()},
+        )
+        subsystems = {
+            name: Subsystem([(Holders(_unflat(a), _unflat(b)), rows) for a, b, rows in groups])
+            for name, groups in document["subsystems"].items()
+        }
+        return cls(
+            root,
+            identity,
+            None if keys is None else VertexKeys(keys),
+            subsystems=subsystems,
+            name=document["name"],
+            dominant=document["dominant"],
+        )
 
 
 def _flat(ids: IdSet) -> list[int]:

@@ -77,9 +77,7 @@ class View:
             place += child.vertices * count
         return _remade(shape, mark, counts)
 
-    def _fold_group(
-        self, child: Shape, count: int, ordinal: int, position: int, counts: dict[Shape, int]
-    ) -> None:
+    def _fold_group(self, child: Shape, count: int, ordinal: int, position: int, counts: dict[Shape, int]) -> None:
         """Fold `count` equal children: alone where an edge falls into one, else in whole stretches."""
         cuts: set[int] = {0, count}
         width = child.targets

@@ -1,0 +1,463 @@
+"""A graph backend that searches over single vertices: plain, exact, slow.
+
+It shares no code with folding and counting, only the rules, so that property tests can compare the two. A search
+gives up with `TookTooLong` after a number of steps; for graphs of some dozens of vertices that is rare.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import product
+from typing import Any
+
+from rainbow.errors import InvalidGraph
+from rainbow.jobspec.request import Constraint, Request, Requirement, Want
+from rainbow.plugins import load
+from rainbow.resources.document import Source, from_yaml, text_of
+from rainbow.resources.hostlist import Hostlist
+from rainbow.resources.idset import IdSet
+from rainbow.resources.matcher import Answer, Unmet
+
+
+class TookTooLong(Exception):
+    """The search was given up."""
+
+
+class Vertex:
+    """One vertex, with its place in the tree."""
+
+    def __init__(self, key: str, metadata: Mapping[str, Any]) -> None:
+        self.key = key
+        self.type = str(metadata["type"])
+        self.size = int(metadata.get("size", 1))
+        label = metadata.get("basename") or metadata["type"]
+        self.name = str(metadata.get("name") or f"{label}{metadata.get('id', key)}")
+        self.rank = int(metadata.get("rank", -1))
+        self.properties = frozenset(metadata.get("properties") or ())
+        self.children: list[Vertex] = []
+        self.parent: Vertex | None = None
+        self.links: dict[str, list[dict[str, str]]] = {}
+
+    @property
+    def is_target(self) -> bool:
+        return self.type in ("node", "storage_node")
+
+    def below(self) -> Iterator[Vertex]:
+        for child in self.children:
+            yield child
+            yield from child.below()
+
+    def above(self) -> Iterator[Vertex]:
+        up = self.parent
+        while up is not None:
+            yield up
+            up = up.parent
+
+
+class VertexGraph:
+    """All vertices of one cluster, in document order."""
+
+    def __init__(self, document: Mapping[str, Any]) -> None:
+        if "execution" in document:
+            self.root = _from_rset(document)
+        else:
+            self.root = self._from_jgf(document["graph"])
+        self.vertices = [self.root, *self.root.below()]
+        self.by_key = {vertex.key: vertex for vertex in self.vertices}
+        self.subsystems: set[str] = set()
+        self.at_or_above = {v.type for v in self.vertices if v.is_target or any(x.is_target for x in v.below())}
+
+    @staticmethod
+    def _from_jgf(graph: Mapping[str, Any]) -> Vertex:
+        nodes = graph["nodes"]
+        items = nodes.items() if isinstance(nodes, Mapping) else ((str(n["id"]), n) for n in nodes)
+        made = {str(key): Vertex(str(key), node["metadata"]) for key, node in items}
+        for edge in graph["edges"]:
+            if _contains(edge):
+                above, child = made[str(edge["source"])], made[str(edge["target"])]
+                if child.parent is None:
+                    child.parent = above
+                    above.children.append(child)
+        roots = [vertex for vertex in made.values() if vertex.parent is None and vertex.children]
+        if not roots:
+            raise InvalidGraph("no root to start from")
+        if len(roots) == 1:
+            return roots[0]
+        top = Vertex("", {"type": "-"})
+        for root in roots:
+            root.parent = top
+        top.children = roots
+        return top
+
+    def link(self, name: str, document: Mapping[str, Any]) -> None:
+        """Add a subsystem: vertices get the metadata of what they link to, and of what hangs below that."""
+        self.subsystems.add(name)
+        graph = document["graph"]
+        nodes = graph["nodes"]
+        items = nodes.items() if isinstance(nodes, Mapping) else ((str(n["id"]), n) for n in nodes)
+        rows = {str(key): _texts(node.get("metadata") or {}) for key, node in items}
+        inner: dict[str, list[str]] = {}
+        outer: list[tuple[str, str]] = []
+        for edge in graph.get("edges") or ():
+            if edge.get("relation", "contains") != "contains":
+                continue
+            source, target = str(edge["source"]), str(edge["target"])
+            if source in rows:
+                inner.setdefault(source, []).append(target)
+            else:
+                outer.append((source, target))
+        for source, target in outer:
+            reached, stack = set(), [target]
+            while stack:
+                key = stack.pop()
+                if key not in reached:
+                    reached.add(key)
+                    stack += inner.get(key, ())
+            self.by_key[source].links.setdefault(name, []).extend(rows[key] for key in reached)
+
+
+def _contains(edge: Mapping[str, Any]) -> bool:
+    if edge.get("relation", "contains") != "contains":
+        return False
+    metadata = edge.get("metadata") or {}
+    if isinstance(metadata.get("name"), Mapping):
+        return bool(metadata["name"].get("containment") == "contains")
+    return bool(metadata.get("subsystem", "containment") == "containment")
+
+
+def _texts(metadata: Mapping[str, Any]) -> dict[str, str]:
+    return {
+        str(key): str(value).lower() if isinstance(value, bool) else str(value)
+        for key, value in metadata.items()
+        if isinstance(value, (str, int, float))
+    }
+
+
+def _from_rset(document: Mapping[str, Any]) -> Vertex:
+    execution = document["execution"]
+    root = Vertex("cluster", {"type": "cluster"})
+    held: dict[int, dict[str, set[int]]] = {}
+    for entry in execution["R_lite"]:
+        for rank in IdSet.parse(entry["rank"]):
+            for kind, ids in (entry.get("children") or {}).items():
+                held.setdefault(rank, {}).setdefault(kind, set()).update(IdSet.parse(ids))
+    names = list(Hostlist.parse(execution.get("nodelist") or []))
+    for at, rank in enumerate(sorted(held)):
+        name = names[at] if at < len(names) else ""
+        properties = [p for p, ids in (execution.get("properties") or {}).items() if rank in IdSet.parse(ids)]
+        node = Vertex(str(rank), {"type": "node", "name": name, "rank": rank, "properties": properties})
+        node.parent = root
+        root.children.append(node)
+        for kind, ids in held[rank].items():
+            for number in sorted(ids):
+                child = Vertex(f"{rank}.{kind}{number}", {"type": kind})
+                child.parent = node
+                node.children.append(child)
+    return root
+
+
+def holds(constraint: Constraint | None, vertex: Vertex) -> bool:
+    """Whether an execution target satisfies an RFC 31 constraint."""
+    if constraint is None:
+        return True
+    values = constraint.values
+    if constraint.operator == "and":
+        return all(holds(value, vertex) for value in values)
+    if constraint.operator == "or":
+        return not values or any(holds(value, vertex) for value in values)
+    if constraint.operator == "not":
+        return not all(holds(value, vertex) for value in values)
+    if constraint.operator == "properties":
+        return all(
+            value[1:] not in vertex.properties if value.startswith("^") else value in vertex.properties
+            for value in values
+        )
+    if constraint.operator == "hostlist":
+        return any(vertex.name in set(Hostlist.parse(value)) for value in values)
+    return any(vertex.rank in set(IdSet.parse(str(value))) for value in values)
+
+
+def _choices(wants: tuple[Want, ...]) -> Iterator[tuple[Want, ...]]:
+    """Every way to settle the alternatives in a list of wants; what asks for nothing is left out."""
+    rows: list[list[Want]] = []
+    either: list[Want] = []
+    for want in wants:
+        if want.count.min < 1:
+            continue
+        kind = "slot" if want.type == "xor_slot" else want.type
+        ways = [Want(kind, want.count, kids, requires=want.requires) for kids in _choices(want.children)]
+        if want.type == "xor_slot":
+            either += ways
+        else:
+            rows.append(ways)
+    if either:
+        rows.append(either)
+    yield from product(*rows)
+
+
+class _Slot:
+    """A slot to be placed: its content must go into one of `regions` (None: anywhere in the world)."""
+
+    def __init__(self, content: tuple[Want, ...], regions: list[frozenset[Vertex]] | None) -> None:
+        self.content, self.regions = content, regions
+
+
+class Search:
+    """One request on one graph."""
+
+    def __init__(self, graph: VertexGraph, request: Request, max_steps: int = 200_000) -> None:
+        self.graph, self.request = graph, request
+        self.steps = max_steps
+        gone = {v for v in graph.vertices if v.is_target and not holds(request.constraint, v)}
+        self.usable = {v for v in graph.vertices if v not in gone and gone.isdisjoint(v.above())}
+        self._hosts: dict[tuple[Vertex, Want], bool] = {}
+
+    def fits(self, copies: int = 1) -> bool:
+        """Whether `copies` of the request can be placed at once. Raises TookTooLong."""
+        inside = not self.graph.at_or_above
+        ways = _choices(self.request.resources)
+        return any(self._world([self.graph.root], wants * copies, inside) for wants in ways)
+
+    def _world(self, forest: list[Vertex], wants: tuple[Want, ...], inside: bool) -> bool:
+        """Place all wants on disjoint subtrees of a forest."""
+        everything = [v for top in forest for v in (top, *top.below()) if v in self.usable]
+        agenda: list[tuple[Want | _Slot, frozenset[Vertex]]] = []
+        for want in wants:
+            self._spread(want, frozenset(everything), forest, inside, agenda)
+        # What has fewest places to go is placed first.
+        agenda.sort(key=lambda item: isinstance(item[0], _Slot))
+        order = {vertex: at for at, vertex in enumerate(everything)}
+        return self._place(agenda, 0, set(), order, inside, -1)
+
+    def _spread(
+        self,
+        want: Want,
+        scope: frozenset[Vertex],
+        forest: list[Vertex],
+        inside: bool,
+        agenda: list[tuple[Want | _Slot, frozenset[Vertex]]],
+    ) -> None:
+        if want.type != "slot":
+            agenda += [(want, scope)] * (want.count.min if want.children else 1)
+            return
+        for _ in range(want.count.min):
+            if inside or self.graph.at_or_above & _names(want):
+                for child in want.children:
+                    self._spread(child, scope, forest, inside, agenda)
+            else:
+                agenda.append((_Slot(want.children, self._regions(forest, scope)), scope))
+
+    def _regions(self, forest: list[Vertex], scope: frozenset[Vertex]) -> list[frozenset[Vertex]]:
+        """The insides of nodes, and what hangs beside nodes at one vertex."""
+        regions: list[frozenset[Vertex]] = []
+
+        def visit(row: list[Vertex]) -> None:
+            beside: set[Vertex] = set()
+            for vertex in row:
+                if vertex.is_target:
+                    regions.append(frozenset(v for v in vertex.below() if v in scope))
+                elif any(v.is_target for v in vertex.below()):
+                    visit(vertex.children)
+                else:
+                    beside.update(v for v in (vertex, *vertex.below()) if v in scope)
+            if beside:
+                regions.append(frozenset(beside))
+
+        visit(forest)
+        return regions
+
+    def _place(
+        self,
+        agenda: list[tuple[Want | _Slot, frozenset[Vertex]]],
+        at: int,
+        taken: set[Vertex],
+        order: dict[Vertex, int],
+        inside: bool,
+        after: int,
+    ) -> bool:
+        """Place ``agenda[at:]``. `after`: equal items in a row are placed in rising order, so that mere
+        exchanges are not tried."""
+        self.steps -= 1
+        if self.steps < 0:
+            raise TookTooLong
+        if at == len(agenda):
+            return True
+        item, scope = agenda[at]
+        if isinstance(item, _Slot):
+            assert item.regions is not None
+            for number, region in enumerate(item.regions):
+                if number < after:
+                    continue
+                more: list[tuple[Want | _Slot, frozenset[Vertex]]] = []
+                for child in item.content:
+                    self._spread(child, region, [], True, more)
+                same = at + 1 < len(agenda) and _same(agenda[at + 1][0], item)
+                rest = agenda[at + 1 :]
+                if self._slot_then(more, rest, taken, order, inside, number if same else -1):
+                    return True
+            return False
+        if item.children:
+            same = at + 1 < len(agenda) and _same(agenda[at + 1][0], item) and agenda[at + 1][1] is scope
+            for vertex in sorted(scope, key=order.__getitem__):
+                if order[vertex] <= after or not self._free(vertex, taken) or not self._can_host(vertex, item, inside):
+                    continue
+                taken.add(vertex)
+                if self._place(agenda, at + 1, taken, order, inside, order[vertex] if same else -1):
+                    return True
+                taken.discard(vertex)
+            return False
+        able = [
+            v
+            for v in sorted(scope, key=order.__getitem__)
+            if v.type == item.type and v.size > 0 and self._meets(v, item.requires)
+        ]
+        return self._gather(able, 0, item.count.min, agenda, at, taken, order, inside)
+
+    def _slot_then(
+        self,
+        content: list[tuple[Want | _Slot, frozenset[Vertex]]],
+        rest: list[tuple[Want | _Slot, frozenset[Vertex]]],
+        taken: set[Vertex],
+        order: dict[Vertex, int],
+        inside: bool,
+        after: int,
+    ) -> bool:
+        # The first of the rest, when it is an equal slot, must not go to an earlier region than this one.
+        return self._place([*content, *_marked(rest, after)], 0, taken, order, inside, -1)
+
+    def _gather(
+        self,
+        able: list[Vertex],
+        first: int,
+        missing: int,
+        agenda: list[tuple[Want | _Slot, frozenset[Vertex]]],
+        at: int,
+        taken: set[Vertex],
+        order: dict[Vertex, int],
+        inside: bool,
+    ) -> bool:
+        """Collect vertices for a leaf until their sizes reach its count, then go on."""
+        self.steps -= 1
+        if self.steps < 0:
+            raise TookTooLong
+        if missing <= 0:
+            return self._place(agenda, at + 1, taken, order, inside, -1)
+        tried: set[tuple[Any, ...]] = set()
+        for number in range(first, len(able)):
+            vertex = able[number]
+            if not self._free(vertex, taken):
+                continue
+            # Equal leaves below one parent are as good as each other.
+            if not vertex.children:
+                twin = (vertex.parent, vertex.type, vertex.size, _linked(vertex))
+                if twin in tried:
+                    continue
+                tried.add(twin)
+            taken.add(vertex)
+            if self._gather(able, number + 1, missing - vertex.size, agenda, at, taken, order, inside):
+                return True
+            taken.discard(vertex)
+        return False
+
+    def _free(self, vertex: Vertex, taken: set[Vertex]) -> bool:
+        return vertex not in taken and taken.isdisjoint(vertex.above()) and taken.isdisjoint(vertex.below())
+
+    def _can_host(self, vertex: Vertex, want: Want, inside: bool) -> bool:
+        if vertex.type != want.type or not self._meets(vertex, want.requires):
+            return False
+        free = inside or vertex.is_target or not any(v.is_target for v in vertex.below())
+        key = (vertex, want)
+        known = self._hosts.get(key)
+        if known is None:
+            known = self._hosts[key] = self._world(vertex.children, want.children, free)
+        return known
+
+    def _meets(self, vertex: Vertex, requires: tuple[Requirement, ...]) -> bool:
+        return all(self._meets_one(vertex, requirement) for requirement in requires)
+
+    def _meets_one(self, vertex: Vertex, requirement: Requirement) -> bool:
+        accepts = load("rainbow.match", requirement.algorithm)().accepts
+        return any(
+            requirement.field in row and accepts(row[requirement.field], dict(requirement.arguments))
+            for row in vertex.links.get(requirement.subsystem, ())
+        )
+
+
+def _linked(vertex: Vertex) -> bool | str:
+    return vertex.key if vertex.links else False
+
+
+def _names(want: Want) -> set[str]:
+    if want.type != "slot":
+        return {want.type}
+    return set().union(*(_names(child) for child in want.children))
+
+
+def _same(left: Want | _Slot, right: Want | _Slot) -> bool:
+    if isinstance(left, _Slot) and isinstance(right, _Slot):
+        return left.content == right.content
+    return left is right
+
+
+class _After(_Slot):
+    """A slot of which the regions before one number have been used up by equal slots."""
+
+
+def _marked(
+    rest: list[tuple[Want | _Slot, frozenset[Vertex]]], after: int
+) -> list[tuple[Want | _Slot, frozenset[Vertex]]]:
+    if after < 0 or not rest or not isinstance(rest[0][0], _Slot):
+        return rest
+    slot = rest[0][0]
+    assert slot.regions is not None
+    return [(_After(slot.content, slot.regions[after:]), rest[0][1]), *rest[1:]]
+
+
+class VertexBackend:
+    """See `GraphBackend`. For small graphs: the cost grows without bound."""
+
+    def __init__(self, max_slots: int = 64) -> None:
+        self._graphs: dict[str, VertexGraph] = {}
+        self._max_slots = max_slots
+
+    def register(self, cluster: str, graph: Source, subsystems: Mapping[str, Source] | None = None) -> None:
+        try:
+            made = VertexGraph(_document(graph))
+            for name, source in (subsystems or {}).items():
+                made.link(name, _document(source))
+        except (KeyError, TypeError, ValueError, AttributeError) as exc:
+            raise InvalidGraph(f"the graph cannot be read: {exc!r}") from exc
+        self._graphs[cluster] = made
+
+    def remove(self, cluster: str) -> None:
+        self._graphs.pop(cluster, None)
+
+    def clusters(self) -> Iterable[str]:
+        return tuple(self._graphs)
+
+    def match(self, cluster: str, request: Request) -> Answer:
+        """As `GraphBackend`. Raises TookTooLong when the search is given up."""
+        graph = self._graphs[cluster]
+        slots = 0
+        while slots < self._max_slots and Search(graph, request).fits(slots + 1):
+            slots += 1
+        if slots:
+            return Answer(True, slots)
+        return Answer(False, 0, (Unmet("no-placement", "no placement of its vertices was found"),))
+
+    def candidates(self, request: Request) -> Iterable[str]:
+        return [name for name, graph in self._graphs.items() if Search(graph, request).fits()]
+
+
+def _document(source: Source) -> Mapping[str, Any]:
+    if isinstance(source, Mapping):
+        return source
+    text = text_of(source)
+    try:
+        document = json.loads(text)
+    except ValueError:
+        document = from_yaml(text)
+    if not isinstance(document, Mapping):
+        raise InvalidGraph("the document is no graph")
+    return document
