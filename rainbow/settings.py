@@ -1,6 +1,7 @@
 """Settings: one YAML file, each of them also an environment variable, the first rainbow's file read as well.
 
-Search order: the path given, `RAINBOW_CONFIG`, `./rainbow-config.yaml`, `~/.config/rainbow/rainbow-config.yaml`.
+Search order: the path given, `RAINBOW_CONFIG`, `./rainbow-config.yaml`, `~/.config/rainbow/rainbow-config.yaml`,
+and the embedded instance's own (`rainbow up`).
 A setting `broker.url` is `RAINBOW_BROKER_URL` in the environment, which wins over the file. Durations are in
 seconds, sizes in bytes. Secrets are never shown by `repr`.
 """
@@ -18,6 +19,8 @@ from rainbow.errors import InvalidSettings
 from rainbow.models.wire import ClusterName, explain
 
 FILE_NAME = "rainbow-config.yaml"
+#: Where the embedded instance lives.
+DATA_DIR = Path("~/.local/share/rainbow").expanduser()
 _MAX_FILE = 4 << 20
 
 
@@ -167,7 +170,7 @@ class Settings(_Section):
     token: SecretStr | None = None
     token_file: Location | None = None
     keyring: Location = Path("~/.config/rainbow/keys.json").expanduser()
-    data_dir: Location = Path("~/.local/share/rainbow").expanduser()
+    data_dir: Location = DATA_DIR
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     log_format: Literal["text", "json"] = "text"
 
@@ -181,7 +184,8 @@ def find(path: str | Path | None = None, environ: Mapping[str, str] = os.environ
             raise InvalidSettings(f"no settings file at {file}: make one with `rainbow config init`")
         return file
     home = Path(environ.get("XDG_CONFIG_HOME") or Path("~/.config").expanduser())
-    return next((f for f in (Path(FILE_NAME), home / "rainbow" / FILE_NAME) if f.is_file()), None)
+    places = (Path(FILE_NAME), home / "rainbow" / FILE_NAME, DATA_DIR / FILE_NAME)
+    return next((f for f in places if f.is_file()), None)
 
 
 def load(path: str | Path | None = None, environ: Mapping[str, str] = os.environ) -> Settings:

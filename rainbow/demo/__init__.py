@@ -1,0 +1,1 @@
+"""The main job, start to end: three clusters with real resource graphs, and jobs that go where they can run."""

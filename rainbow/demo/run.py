@@ -1,0 +1,44 @@
+"""Running the demo: an instance of its own, jobs in, outcomes out. Shows nothing itself."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import ExitStack
+from pathlib import Path
+
+from rainbow.client import Client
+from rainbow.demo.clusters import GUEST, MEMBER, plans
+from rainbow.demo.jobs import Outcome, check, jobs
+from rainbow.embedded.instance import Instance
+from rainbow.settings import load
+from rainbow.tokens import KeyRing, issue
+
+_WAIT_S = 60.0
+
+
+def run(data_dir: Path, say: Callable[[str], None]) -> list[Outcome]:
+    """Start three clusters in `data_dir`, run the jobs, stop. `say` gets a line before each stage."""
+    instance = Instance(data_dir)
+    agents = plans(instance.data_dir / "graphs")
+    instance.prepare(agents)
+    say("starting the embedded server, the scheduler and three agents")
+    instance.start(agents)
+    try:
+        settings = load(instance.config, {})
+        ring = KeyRing.load(settings.keyring)
+        with ExitStack() as stack:
+            clients = {
+                user: stack.enter_context(
+                    Client(settings=settings, token=issue(ring, sub=user, role="submit", ttl=3600.0))
+                )
+                for user in (MEMBER, GUEST)
+            }
+            shown = jobs()
+            say(f"submitting {len(shown)} jobs")
+            submitted = [(s, clients[s.user].submit(**s.job)) for s in shown]
+            records = [(s, job.wait(_WAIT_S)) for s, job in submitted]
+        instance.check()
+        return [Outcome(s, record, check(s, record)) for s, record in records]
+    finally:
+        say("stopping")
+        instance.stop()

@@ -1,0 +1,248 @@
+"""An embedded instance: its folder, its settings, and its processes from start to end."""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from rainbow import topology
+from rainbow.embedded import server
+from rainbow.embedded.processes import Child, end, started_at
+from rainbow.errors import Conflict, NotFound, RainbowError, TimedOut
+from rainbow.settings import FILE_NAME
+from rainbow.tokens import KeyRing, issue
+
+_YEAR = 365 * 86400.0
+
+
+@dataclass(frozen=True)
+class AgentPlan:
+    """A cluster to run an agent for. `graph` is a JGF or R file; `subsystems` a folder; `settings` go into its
+    `agent` section."""
+
+    cluster: str
+    graph: Path
+    subsystems: Path | None = None
+    settings: Mapping[str, Any] = field(default_factory=dict)
+
+
+class Instance:
+    """Everything below `data_dir`. One process at a time runs it."""
+
+    def __init__(self, data_dir: Path) -> None:
+        self.data_dir = data_dir.expanduser().resolve()
+        self.config = self.data_dir / FILE_NAME
+        self._run_file = self.data_dir / "run.json"
+        self._ring_file = self.data_dir / "keys.json"
+        self._server: Any = None
+        self._children: list[Child] = []
+
+    # -- the folder -----------------------------------------------------------------------------------------
+
+    def prepare(self, agents: list[AgentPlan]) -> None:
+        """Make folder, key ring, tokens and settings files. What is there stays as it is."""
+        self.data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
+        if not self._ring_file.exists():
+            KeyRing.generate().save(self._ring_file)
+        ring = KeyRing.load(self._ring_file)
+        if not self.config.exists():
+            token = issue(ring, sub=_user(), role="admin", ttl=10 * _YEAR)
+            self._write(self.config, {**self._shared(), "token": token})
+        for plan in agents:
+            folder = self._agent_dir(plan.cluster)
+            folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+            token_file = folder / "register-token"
+            if not token_file.exists():
+                token = issue(
+                    ring, sub=f"agent-{plan.cluster}", role="register", clusters=[plan.cluster], ttl=10 * _YEAR
+                )
+                _write_private(token_file, token + "\n")
+            self._write(folder / FILE_NAME, self._agent_settings(plan, folder, token_file))
+
+    def _shared(self) -> dict[str, Any]:
+        return {
+            "broker": {"url": server.broker_url(self.data_dir)},
+            "store": {"url": server.store_url(self.data_dir)},
+            "keyring": str(self._ring_file),
+            "data_dir": str(self.data_dir),
+        }
+
+    def _agent_settings(self, plan: AgentPlan, folder: Path, token_file: Path) -> dict[str, Any]:
+        agent: dict[str, Any] = {
+            "executor": "local",
+            "graph": str(plan.graph),
+            "state_dir": str(folder / "state"),
+            "health_file": str(folder / "health.json"),
+            **plan.settings,
+        }
+        if plan.subsystems is not None:
+            agent["subsystems"] = str(plan.subsystems)
+        return {
+            "broker": self._shared()["broker"],
+            "cluster": {"name": plan.cluster},
+            "token_file": str(token_file),
+            "agent": agent,
+        }
+
+    def _agent_dir(self, cluster: str) -> Path:
+        return self.data_dir / "agents" / topology.check_cluster_name(cluster)
+
+    @staticmethod
+    def _write(file: Path, settings: Mapping[str, Any]) -> None:
+        import yaml
+
+        _write_private(file, yaml.safe_dump(dict(settings), sort_keys=False))
+
+    # -- processes --------------------------------------------------------------------------------------------
+
+    def start(self, agents: list[AgentPlan], timeout: float = 60.0) -> None:
+        """Start server, workers and agents, and wait until every cluster is registered and alive.
+
+        Raises Conflict when the instance runs already.
+        """
+        running = self.running()
+        if running is not None:
+            raise Conflict(f"rainbow runs already in {self.data_dir} (process {running}): `rainbow down` ends it")
+        self._server = server.start(self.data_dir)
+        self._note()
+        try:
+            self._child("scheduler", "rainbow_workers.cli", self.config)
+            self._await_registrar(timeout)
+            for plan in agents:
+                self._child(f"agent-{plan.cluster}", "rainbow_agents.cli", self._agent_dir(plan.cluster) / FILE_NAME)
+            self._await_clusters({p.cluster for p in agents}, timeout)
+        except BaseException:
+            self.stop()
+            raise
+
+    def _child(self, name: str, module: str, config: Path) -> None:
+        environment = {k: v for k, v in os.environ.items() if not k.startswith("RAINBOW_")}
+        environment["RAINBOW_CONFIG"] = str(config)
+        self._children.append(Child(name, [module], self.data_dir / "logs" / f"{name}.log", environment))
+        self._note()
+
+    def check(self) -> None:
+        """Raise RainbowError when a process ended that should run."""
+        for child in self._children:
+            child.check()
+        if self._server is not None and not self._server.is_running():
+            raise RainbowError(f"the embedded server ended (see {self.data_dir}/store/valkey.log)")
+
+    def stop(self) -> None:
+        """End agents first, then workers, then the server, which writes its data out. Idempotent."""
+        for child in reversed(self._children):
+            child.stop()
+        self._children.clear()
+        if self._server is not None:
+            self._server.stop(timeout=20.0)
+            self._server = None
+        self._run_file.unlink(missing_ok=True)
+
+    def _await_registrar(self, timeout: float) -> None:
+        from rainbow.client import Client
+        from rainbow.settings import load
+
+        deadline = time.monotonic() + timeout
+        with Client(settings=load(self.config, {})) as client:
+            while True:
+                self.check()
+                try:
+                    client.ping(timeout=2.0)
+                except RainbowError:
+                    if time.monotonic() > deadline:
+                        raise TimedOut(f"the workers did not answer within {timeout:g} s") from None
+                    time.sleep(0.1)
+                else:
+                    return
+
+    def _await_clusters(self, names: set[str], timeout: float) -> None:
+        from rainbow.client import Client
+        from rainbow.settings import load
+
+        deadline = time.monotonic() + timeout
+        with Client(settings=load(self.config, {})) as client:
+            while True:
+                self.check()
+                alive = {c.name for c in client.clusters() if c.alive}
+                if names <= alive:
+                    return
+                if time.monotonic() > deadline:
+                    missing = ", ".join(sorted(names - alive))
+                    raise TimedOut(f"no agent of {missing} came up within {timeout:g} s (see {self.data_dir}/logs)")
+                time.sleep(0.1)
+
+    # -- from outside -----------------------------------------------------------------------------------------
+
+    def _note(self) -> None:
+        """Leave our mark, so that `rainbow down` ends this process and no other."""
+        children = {c.name: {"pid": c.process.pid, "started": started_at(c.process.pid)} for c in self._children}
+        me = {"pid": os.getpid(), "started": started_at(os.getpid())}
+        _write_private(self._run_file, json.dumps({"supervisor": me, "children": children}, indent=2) + "\n")
+
+    def running(self) -> int | None:
+        """The id of the process that runs this instance."""
+        try:
+            noted = json.loads(self._run_file.read_text())["supervisor"]
+            pid, mark = int(noted["pid"]), noted["started"]
+        except (OSError, ValueError, KeyError, TypeError):
+            return None
+        return pid if started_at(pid) == mark and pid != os.getpid() else None
+
+    def down(self) -> None:
+        """End the instance, whichever process runs it. Raises NotFound when none does."""
+        pid = self.running()
+        if pid is None:
+            self._sweep()
+            raise NotFound(f"no rainbow runs in {self.data_dir}")
+        end(pid, json.loads(self._run_file.read_text())["supervisor"]["started"])
+
+    def _sweep(self) -> None:
+        """End children whose supervisor was killed."""
+        try:
+            children = json.loads(self._run_file.read_text())["children"]
+        except (OSError, ValueError, KeyError, TypeError):
+            return
+        for noted in reversed(list(children.values())):
+            end(int(noted["pid"]), str(noted["started"]))
+        self._run_file.unlink(missing_ok=True)
+
+
+def local_graph(data_dir: Path, cluster: str) -> Path:
+    """An R (RFC 20) of this machine: one node with the cores this process may use. Gives its file."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    resources = {
+        "version": 1,
+        "execution": {
+            "R_lite": [{"rank": "0", "children": {"core": f"0-{cores - 1}" if cores > 1 else "0"}}],
+            "nodelist": [os.uname().nodename or "localhost"],
+            "starttime": 0,
+            "expiration": 0,
+        },
+    }
+    file = data_dir / f"{cluster}-R.json"
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(json.dumps(resources, indent=2) + "\n")
+    return file
+
+
+def _user() -> str:
+    import getpass
+
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        return f"uid-{os.getuid()}"
+
+
+def _write_private(file: Path, text: str) -> None:
+    temporary = file.with_name(f".{file.name}.{secrets.token_hex(4)}")
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with os.fdopen(descriptor, "w") as out:
+        out.write(text)
+    temporary.replace(file)
