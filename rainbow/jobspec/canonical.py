@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from rainbow.errors import InvalidJobspec
 from rainbow.jobspec.constraints import read_constraint
 from rainbow.jobspec.counts import read_count
 from rainbow.jobspec.demand import demand_of
@@ -51,16 +52,17 @@ def read_canonical(document: dict[str, Any], as_v1: bool = False) -> Jobspec:
     tasks = tuple(_read_task(item, ("tasks", at)) for at, item in enumerate(listed))
     system = _read_attributes(document["attributes"], version)
     duration, constraint = read_system(system, version)
-    is_v1 = version == 1 and has_v1_form(wants)
-    if is_v1:
-        _check_v1_job(tasks, system)
-    elif as_v1:
-        raise invalid(
-            "resources" if version == 1 else "version",
-            "not V1 (RFC 25), which has version 1 and one slot of core, or core and gpu, at the top or in a node",
-        )
-    elif version == 1 and not _has_slot(wants):
-        raise invalid("resources", "no slot in it; say where the tasks go with a resource of type slot")
+    is_v1 = False
+    if version == 1:
+        if has_v1_form(wants):
+            _check_v1_job(tasks, system)
+            # More tasks to a slot, or settings of a task's own, are canonical though the resources are V1's.
+            kind, value = tasks[0].count[0]
+            is_v1 = (kind == "total" or value == 1) and len(listed[0]) == 3
+        elif not _has_slot(wants):
+            raise invalid("resources", "no slot in it; say where the tasks go with a resource of type slot")
+    if as_v1 and not is_v1:
+        raise _not_v1(version, has_v1_form(wants))
     return Jobspec(
         dialect="V1" if is_v1 else "canonical",
         request=Request(wants, constraint),
@@ -263,6 +265,14 @@ def _check_v1_job(tasks: tuple[Task, ...], system: dict[str, Any] | None) -> Non
     # Some writers leave the whole of system empty, and are read; one that fills it must say how long.
     if system and "duration" not in system:
         raise invalid("attributes.system.duration", "missing; write the seconds, or 0 for no limit")
+
+
+def _not_v1(version: int, form: bool) -> InvalidJobspec:
+    if version != 1:
+        return invalid("version", f"{version} is not that of V1 (RFC 25); write 1")
+    if form:
+        return invalid("tasks[0]", "not V1 (RFC 25), whose task has command, slot and count: one per_slot, or a total")
+    return invalid("resources", "not V1 (RFC 25): it has one slot of core, or core and gpu, at the top or in a node")
 
 
 def _job_name(system: dict[str, Any] | None) -> str | None:

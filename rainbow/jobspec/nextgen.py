@@ -41,7 +41,8 @@ def read_nextgen(document: dict[str, Any]) -> Jobspec:
         wants[key] = read_resource(resource, f"resources.{key}")
         if _schedules(resource, f"resources.{key}"):
             scheduled.append(key)
-    _check_named_requires(document.get("requires"))
+    if "requires" in document:
+        _check_named_requires(document["requires"])
     attributes = _mapping(document, "attributes", "")
     groups = list(walk_groups(document.get("groups", []), "groups"))
     tasks = tuple(read_task(task, path) for task, path in _listed_tasks(document))
@@ -123,8 +124,6 @@ def _schedules(resource: dict[str, Any], path: str) -> bool:
 
 def _check_named_requires(groups: Any) -> None:
     """Top-level `requires`: named lists of user-space wishes. They take no part in the choice of a cluster."""
-    if groups is None:
-        return
     if type(groups) is not dict:
         raise invalid("requires", f"a mapping of names to lists is needed, not {shown(groups)}")
     for key, items in groups.items():
@@ -287,16 +286,18 @@ def _duration(attributes: dict[str, Any], resources: list[dict[str, Any]]) -> fl
 
 
 def _mapping(holder: dict[str, Any], key: str, path: str) -> dict[str, Any]:
-    value = holder.get(key)
-    if value is None:
+    if key not in holder:
         return {}
+    value = holder[key]
     if type(value) is not dict:
         raise invalid(f"{path}.{key}" if path else key, f"a mapping is needed, not {shown(value)}")
     return value
 
 
 def _optional_text(holder: dict[str, Any], key: str, path: str) -> str | None:
-    value = holder.get(key)
-    if value is not None and type(value) is not str:
+    if key not in holder:
+        return None
+    value = holder[key]
+    if type(value) is not str:
         raise invalid(f"{path}.{key}" if path else key, f"text is needed, not {shown(value)}")
     return value

@@ -92,7 +92,9 @@ class _Planner:
         named = {task.group for task in tasks}
         used = {task["group"] for group in self.groups.values() for task in group.get("tasks", []) if "group" in task}
         # A group that nothing starts is started for its own sake.
-        free = [name for name in self.groups if name not in named | used | self.inner_groups]
+        if idle := self.inner_groups - named - used:
+            raise invalid(f"group {min(idle)}", "no task starts it; add a task with group to the group around it")
+        free = [name for name in self.groups if name not in named | used]
         tasks += [Task(group=name, extra={}) for name in free]
         if not tasks:
             raise invalid("tasks", "nothing to run; add a task")
@@ -170,6 +172,8 @@ class _Planner:
             assert body is not None
             script.batch(step.name, body, self._shape(reference, step.name, own), settings, waits)
             return
+        if mine and "image" in mine:
+            raise invalid(step.name, "an image of its own inside a group; give the group the image")
         command = _command(step)
         if task.local:
             if _replicas(task) > 1:

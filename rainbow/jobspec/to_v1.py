@@ -127,8 +127,7 @@ def _jobs(plan: Plan) -> list[FluxJob]:
         if unit.replicas > 1:
             names = tuple(f"{unit.name}-{number}" for number in range(1, unit.replicas + 1))
         copies[unit.name] = names
-        document = document_of(unit)
-        jobs += [FluxJob(name, document, waits) for name in names]
+        jobs += [FluxJob(name, document_of(unit, name), waits) for name in names]
     taken: set[str] = set()
     for job in jobs:
         if job.name in taken:
@@ -137,10 +136,10 @@ def _jobs(plan: Plan) -> list[FluxJob]:
     return jobs
 
 
-def document_of(unit: Unit) -> dict[str, Any]:
-    """The V1 document of one task, or of one group as a batch job."""
+def document_of(unit: Unit, name: str) -> dict[str, Any]:
+    """The V1 document of one task, or of one group as a batch job, under `name`."""
     settings = unit.settings
-    system: dict[str, Any] = {"duration": as_number(settings.duration), "job": {"name": unit.name}}
+    system: dict[str, Any] = {"duration": as_number(settings.duration), "job": {"name": name}}
     if settings.cwd is not None:
         system["cwd"] = settings.cwd
     if settings.environment is not None:
