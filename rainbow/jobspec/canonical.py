@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from rainbow.errors import InvalidJobspec
+from rainbow.jobspec.alternatives import has_sibling_slots, with_alternatives
 from rainbow.jobspec.constraints import read_constraint
 from rainbow.jobspec.counts import read_count
 from rainbow.jobspec.demand import demand_of
@@ -50,6 +51,8 @@ def read_canonical(document: dict[str, Any], as_v1: bool = False) -> Jobspec:
     if type(listed) is not list:
         raise invalid("tasks", f"a list is needed, not {shown(listed)}")
     tasks = tuple(_read_task(item, ("tasks", at)) for at, item in enumerate(listed))
+    if has_sibling_slots(wants):
+        wants = with_alternatives(wants, resources, {task.slot for task in tasks if task.slot is not None})
     system = _read_attributes(document["attributes"], version)
     duration, constraint = read_system(system, version)
     is_v1 = False

@@ -92,23 +92,31 @@ class _Planner:
         named = {task.group for task in tasks}
         used = {task["group"] for group in self.groups.values() for task in group.get("tasks", []) if "group" in task}
         # A group that nothing starts is started for its own sake.
-        if idle := self.inner_groups - named - used:
-            raise invalid(f"group {min(idle)}", "no task starts it; add a task with group to the group around it")
-        free = [name for name in self.groups if name not in named | used]
+        free = [name for name in self.groups if name not in named | used | self.inner_groups]
         tasks += [Task(group=name, extra={}) for name in free]
+        self._check_all_started({task.group for task in tasks if task.group is not None})
         if not tasks:
             raise invalid("tasks", "nothing to run; add a task")
         steps = self._steps(tasks, self.jobspec.name)
         bodies: dict[str, tuple[str, list[str]]] = {}
         for step in steps:
             if step.group is not None:
-                script, outer = self._script(step.group, (step.group["name"],))
+                script, outer = self._script(step.group, (step.group["name"],), None)
                 bodies[step.name] = (script, outer)
                 step.waits += outer
         for step, waits, unknown in _ordered(steps):
             if unknown:
                 raise invalid(step.name, f"waits for {unknown[0]!r}, which is no task and no group here")
             yield self._unit(step, waits, bodies.get(step.name, (None, []))[0])
+
+    def _check_all_started(self, started: set[str]) -> None:
+        waiting = list(started)
+        while waiting:
+            inside = {task["group"] for task in self.groups[waiting.pop()].get("tasks", []) if "group" in task}
+            waiting += inside - started
+            started |= inside
+        if idle := sorted(self.groups.keys() - started):
+            raise invalid(f"group {idle[0]}", "nothing starts it; add a task with group where it should run")
 
     def _unit(self, step: _Step, waits: list[str], script: str | None) -> Unit:
         task = step.task
@@ -130,8 +138,11 @@ class _Planner:
 
     # -- groups ----------------------------------------------------------------------------------
 
-    def _script(self, group: dict[str, Any], chain: tuple[str, ...]) -> tuple[str, list[str]]:
-        """The script of a group, and the names outside of it that something inside waits for."""
+    def _script(self, group: dict[str, Any], chain: tuple[str, ...], around: Shape | None) -> tuple[str, list[str]]:
+        """The script of a group, and the names outside of it that something inside waits for.
+
+        `chain` are the groups it is in, itself the last; `around` is the shape of the one around it.
+        """
         self.started += 1
         if self.started > MAX_GROUPS:
             raise invalid(
@@ -140,7 +151,7 @@ class _Planner:
         listed = group.get("tasks", [])
         if not listed:
             raise invalid(f"group {group['name']}", "no tasks in it; nothing to run")
-        own = self._shape(group.get("resources"), f"group {group['name']}", None)
+        own = self._shape(group.get("resources"), f"group {group['name']}", around)
         steps = self._steps([read_task(task, f"group {group['name']}") for task in listed], None)
         bodies: dict[str, str] = {}
         for step in steps:
@@ -149,7 +160,7 @@ class _Planner:
             name = step.group["name"]
             if name in chain:
                 raise invalid(f"group {name}", "contains itself")
-            bodies[step.name], outer = self._script(step.group, (*chain, name))
+            bodies[step.name], outer = self._script(step.group, (*chain, name), own)
             step.waits += outer
         script = Script()
         outside: list[str] = []
