@@ -26,6 +26,7 @@ Result = dict[str, Any]
 T = TypeVar("T")
 
 MATCHERS = ("count", "fluxion")
+DIALECTS = ("V1", "canonical", "nextgen", "nextgen-list")
 
 
 class Questions:
@@ -48,7 +49,7 @@ class Questions:
         self,
         graph: Path | None,
         subsystems: Sequence[tuple[str | None, Path]],
-        jobspec: Path,
+        jobspec: Path | Mapping[str, Any],
         dialect: str | None = None,
         matcher: str | None = None,
         dominant: str | None = None,
@@ -58,7 +59,10 @@ class Questions:
         try:
             if matcher is not None and matcher not in MATCHERS:
                 raise InvalidInput(f"no matcher {matcher!r}: choose one of {', '.join(MATCHERS)}")
-            spec = self._once(("jobspec", jobspec, dialect), lambda: read_jobspec(jobspec, dialect))
+            if isinstance(jobspec, Path):
+                spec = self._once(("jobspec", jobspec, dialect), lambda: read_jobspec(jobspec, dialect))
+            else:
+                spec = read_jobspec(jobspec, dialect)
             if graph is None:
                 return result(None, Answer(True, 0))
             summary = self._summary(graph, subsystems, dominant)
@@ -87,8 +91,8 @@ class Questions:
         return Answer(False, 0, explain(asked, summary, view, matcher))
 
 
-def read_jobspec(path: Path, dialect: str | None = None) -> Jobspec:
-    """Read a jobspec file (JSON, YAML, `.gz`, `.xz`).
+def read_jobspec(source: Path | Mapping[str, Any], dialect: str | None = None) -> Jobspec:
+    """Read a jobspec, from a document or from a file (JSON, YAML, `.gz`, `.xz`).
 
     Raises:
         InvalidJobspec: unreadable, or not a valid jobspec of that dialect.
@@ -96,29 +100,33 @@ def read_jobspec(path: Path, dialect: str | None = None) -> Jobspec:
     # Imported late: a process that only folds graphs needs no jobspec readers.
     from rainbow.jobspec import read
 
+    if dialect is not None and dialect not in DIALECTS:
+        raise InvalidInput(f"no dialect {dialect!r}: choose one of {', '.join(DIALECTS)}")
     try:
-        text = text_of(path)
+        document = text_of(source) if isinstance(source, Path) else source
     except InvalidGraph as exc:
         raise InvalidJobspec(str(exc)) from None
-    if dialect not in (None, "V1", "canonical", "nextgen", "nextgen-list"):
-        raise InvalidInput(f"no dialect {dialect!r}: choose one of V1, canonical, nextgen, nextgen-list")
-    return read(text, dialect=cast(Any, dialect))
+    return read(document, dialect=cast(Any, dialect))
 
 
 def satisfy(
     graph: str | Path | None,
     subsystems: Sequence[str | Path] | Mapping[str, str | Path] = (),
-    jobspec: str | Path = "",
+    jobspec: str | Path | Mapping[str, Any] = "",
     dialect: str | None = None,
     matcher: str | None = None,
     dominant: str | None = None,
 ) -> Result:
-    """One question about files. `subsystems` are ``NAME=FILE`` or ``FILE``, or files by name. Never raises."""
+    """One question about files (the jobspec may be a document). Never raises.
+
+    `subsystems` are ``NAME=FILE`` or ``FILE``, or files by name. Without a graph, only the jobspec is checked.
+    """
     if isinstance(subsystems, Mapping):
         named: list[tuple[str | None, Path]] = [(name, Path(path)) for name, path in subsystems.items()]
     else:
         named = [named_file(str(item), Path()) for item in subsystems]
-    return Questions().ask(None if graph is None else Path(graph), named, Path(jobspec), dialect, matcher, dominant)
+    spec = Path(jobspec) if isinstance(jobspec, (str, Path)) else jobspec
+    return Questions().ask(None if graph is None else Path(graph), named, spec, dialect, matcher, dominant)
 
 
 def satisfy_rows(path: str | Path, base: str | Path | None = None) -> Iterator[Result]:

@@ -25,6 +25,11 @@ from rainbow.resources.vertex import Search, TookTooLong, VertexGraph
 
 BLOCK = 500
 
+COUNTED = (
+    *("cases", "match", "no-match", "competing", "competing-match"),
+    *("wrong-match", "wrong-slots", "wrong-no", "wrong-no-budget", "timeout"),
+)
+
 
 def compare(case: Case, budget_s: float = 0.002, max_steps: int = 200_000) -> tuple[str, bool]:
     """What happened on one case, and whether siblings competed.
@@ -91,9 +96,7 @@ def main() -> int:
                 print(f"{outcome}: seed {args.seed}, case {number}", flush=True)
             if done % 50 == 0:
                 print(f"{total['cases']} cases, {time.monotonic() - begun:.0f} s", file=sys.stderr, flush=True)
-    for name in (
-        "cases match no-match competing competing-match wrong-match wrong-slots wrong-no wrong-no-budget timeout"
-    ).split():
+    for name in COUNTED:
         print(f"{name:16} {total[name]}")
     return 1 if total["wrong-match"] or total["wrong-slots"] else 0
 
