@@ -22,7 +22,6 @@ from rainbow_workers.stores.redis.codec import (
     pack_record,
     pairs,
     text,
-    to_json,
     unpack,
     unpack_text,
 )
@@ -96,7 +95,7 @@ def _scalar(value: StateValue) -> str:
         return int.__repr__(cast(int, value))
     if kind is float:
         return json.dumps(value)
-    return to_json(value)
+    return json.dumps(value)
 
 
 def _read_record(name: str, data: bytes) -> ClusterRecord | None:

@@ -57,23 +57,34 @@ def moment(value: float) -> float:
     return value if math.isfinite(value) else time.time()
 
 
-def to_json(value: Any) -> str:
-    return json.dumps(value, separators=(",", ":"), default=str)
+def opaque(value: Mapping[str, Any]) -> bytes:
+    """A mapping that Lua only passes on: msgpack, or JSON (which begins with a brace) for what msgpack cannot hold."""
+    try:
+        packed: bytes = msgpack.packb(value, unicode_errors="surrogatepass")
+    except (OverflowError, TypeError, ValueError):
+        return json.dumps(value, default=str).encode()
+    return packed
+
+
+def transparent(data: bytes) -> dict[str, Any]:
+    """The mapping that `opaque` packed."""
+    value: dict[str, Any] = json.loads(data) if data.startswith(b"{") else unpack_text(data)
+    return value
 
 
 def record(packed: bytes, answer: bytes | None = None, history: list[dict[str, Any]] | None = None) -> JobRecord:
     """A job record from what the scripts keep of it."""
     fields: dict[str, Any] = unpack_text(packed)
     if answer is not None:
-        fields["answer"] = json.loads(answer)
+        fields["answer"] = transparent(answer)
     if history is not None:
         fields["history"] = history
     return JobRecord.model_validate(fields)
 
 
 def entry(kept: bytes) -> dict[str, Any]:
-    """An entry of the history from its sign and JSON."""
-    value: dict[str, Any] = json.loads(kept[1:])
+    """An entry of the history from its sign and `opaque` form."""
+    value = transparent(kept[1:])
     return {**value, "stale": True} if kept.startswith(b"-") else value
 
 

@@ -15,11 +15,10 @@ from rainbow_workers.stores.redis.codec import (
     entry,
     moment,
     number,
+    opaque,
     pack,
-    pairs,
     record,
     text,
-    to_json,
     unpack,
     unpack_text,
 )
@@ -42,7 +41,13 @@ class RedisLedger:
 
     def assign(self, batch: Sequence[Assignment], since: int) -> Assigned:
         reply = self._connection.run(
-            "assign", _call_id(), since, self._head, self._options.max_history, pack([_assignment(a) for a in batch])
+            "assign",
+            _call_id(),
+            since,
+            self._head,
+            self._options.max_history,
+            RANK["assigned"],
+            pack([_assignment(a) for a in batch]),
         )
         letters, standing, changed = text(reply[0]), unpack(reply[1]), reply[2]
         in_the_way = iter(standing)
@@ -72,10 +77,11 @@ class RedisLedger:
     def get(self, ids: Sequence[str]) -> list[JobRecord | None]:
         if not ids:
             return []
-        return [_whole(fields) for fields in unpack(self._connection.run("get", pack(list(ids))))]
+        reply = unpack(self._connection.run("get", pack(list(ids))))
+        return [_whole(*parts) if parts else None for parts in reply]
 
     def find(self, *, state: str | None, cluster: str | None, user: str | None, limit: int) -> list[JobRecord]:
-        filters = pack([False if value is None else value for value in (state, cluster, user)])
+        filters = pack([state or False, state in TERMINAL, cluster or False, user or False])
         found: dict[str, JobRecord] = {}
         start = 0
         while len(found) < limit:
@@ -116,9 +122,8 @@ def _assignment(a: Assignment) -> list[Any]:
         f"{number(d.nodes)} {number(d.cores)} {number(d.gpus)}",
         moment(a.at),
         moment(a.submitted_at),
-        to_json(a.answer),
-        to_json(assignment_entry(a)),
-        RANK["assigned"],
+        opaque(a.answer),
+        opaque(assignment_entry(a)),
         a.reserve_s,
     ]
 
@@ -135,8 +140,8 @@ def _event(e: JobEvent) -> list[Any]:
         moment(e.at),
         time_key(e.state),
         fields,
-        False if e.answer is None else to_json(e.answer),
-        to_json(event_entry(e)),
+        False if e.answer is None else opaque(e.answer),
+        opaque(event_entry(e)),
         e.state == "rejected" or e.state in TERMINAL,
     ]
 
@@ -150,10 +155,5 @@ def _with_answer(packed: bytes, answer: bytes | bool) -> JobRecord:
     return record(packed, answer if isinstance(answer, bytes) else None)
 
 
-def _whole(flat: list[bytes]) -> JobRecord | None:
-    if not flat:
-        return None
-    fields = dict(pairs(flat))
-    packed, answer = fields.pop(b"r"), fields.pop(b"a", None)
-    entries = sorted((int(key[1:]), value) for key, value in fields.items())
-    return record(packed, answer, [entry(value) for _, value in entries])
+def _whole(packed: bytes, history: list[bytes], answer: bytes | bool) -> JobRecord:
+    return record(packed, answer if isinstance(answer, bytes) else None, [entry(kept) for kept in history])

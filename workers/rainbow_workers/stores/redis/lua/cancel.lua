@@ -1,9 +1,9 @@
 -- ARGV: ids, how long to remember the cancel of an unknown job, rank of ended states. Gives {record or false, ...}.
-local out = {}
+local ids, out = cmsgpack.unpack(ARGV[1]), {}
 local ENDED = tonumber(ARGV[3])
-forget_old(100)
-for i, id in ipairs(cmsgpack.unpack(ARGV[1])) do
-  local job = load(id)
+load(ids)
+for i, id in ipairs(ids) do
+  local job = jobs[id]
   local r = job.r
   if r and r.state then
     if r.rank ~= ENDED and not r.cancel_requested then
@@ -12,10 +12,10 @@ for i, id in ipairs(cmsgpack.unpack(ARGV[1])) do
     end
     out[i] = packed(job)
   else
-    job.r = {id = id, cancel_requested = true, entries = 0, gone_at = now + tonumber(ARGV[2])}
+    job.r = {id = id, cancel_requested = true, gone_at = now + tonumber(ARGV[2])}
     touch(job)
     out[i] = false
   end
 end
-write_jobs(1, 1)
+write_jobs()
 return cmsgpack.pack(out)

@@ -6,10 +6,12 @@ if gone then
   call('HDEL', P .. 'clusters', name)
   call('HDEL', P .. 'reserved', name)
   call('DEL', P .. 'state:' .. name)
-  local members = {}
-  for _, entry in ipairs(call('HKEYS', P .. 'reserved:' .. name)) do members[#members + 1] = name .. ' ' .. entry end
-  many('ZREM', P .. 'reserved-until', members)
-  call('UNLINK', P .. 'reserved:' .. name)
+  local mine, prefix = {}, name .. ' '
+  for _, member in ipairs(call('HKEYS', P .. 'reservations')) do
+    if string.sub(member, 1, #prefix) == prefix then mine[#mine + 1] = member end
+  end
+  many('HDEL', P .. 'reservations', mine)
+  many('ZREM', P .. 'reserved-until', mine)
   call('ZREM', P .. 'changed', 's:' .. name, 'r:' .. name)
   mark('c:' .. name)
 end

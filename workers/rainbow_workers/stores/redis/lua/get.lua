@@ -1,7 +1,9 @@
--- ARGV: ids. Gives {{field, value, ...}, ...}, empty for an unknown job.
-local out = {}
-for i, id in ipairs(cmsgpack.unpack(ARGV[1])) do
-  local r = load(id).r
-  out[i] = r and r.state and call('HGETALL', P .. 'job:' .. id) or {}
+-- ARGV: ids. Gives {{record, history, answer or false} or false, ...}.
+local ids = cmsgpack.unpack(ARGV[1])
+load(ids)
+local answers, out = values('answer:', ids), {}
+for i, id in ipairs(ids) do
+  local job = jobs[id]
+  out[i] = job.r and job.r.state and {packed(job), job.history, answers[i]} or false
 end
 return cmsgpack.pack(out)

@@ -2,7 +2,7 @@
 local at = tonumber(ARGV[2])
 local reports = cmsgpack.unpack(ARGV[1])
 expire_reservations()
-local names = {}
+local names, ended = {}, {}
 for i, report in ipairs(reports) do names[i] = report[1] end
 local registrations = read(P .. 'registrations', names)
 for i, report in ipairs(reports) do
@@ -24,9 +24,10 @@ for i, report in ipairs(reports) do
     end
     many('HSET', key, values)
     mark('s:' .. name)
-    for _, included in ipairs(report[5]) do release(name, included[2], included[1]) end
+    for _, included in ipairs(report[5]) do ended[#ended + 1] = reservation(name, included[2], included[1]) end
   end
 end
+release(ended)
 write_reservations()
 write_marks()
 return 1

@@ -1,67 +1,78 @@
--- job:ID               hash: `r` record without answer and history (msgpack), `a` answer (opaque), `hN` entry N of the
---                      history: "+" or "-" (changed nothing) and the entry, opaque
--- jobs                 sorted set: id -> time of the first event; the same by state, cluster and user in
---                      jobs:state:S, jobs:cluster:C, jobs:user:U
--- ended                sorted set: id -> when it is forgotten
+-- job:ID           string: the record without answer and history (msgpack), then its history (msgpack): a list of
+--                  entries, each "+" or "-" (changed nothing) and opaque bytes
+-- answer:ID        string: opaque
+-- jobs             sorted set: id -> time of the first event. The same of all that have not ended in jobs:live, of the
+--                  ended ones by state in jobs:state:S, and of all in jobs:cluster:C and jobs:user:U
+-- ended            sorted set: id -> when it is forgotten
 --
--- Beside the fields of JobRecord, `r` has `rank` (of its state), `created`, `entries` (ever made) and `gone_at`. An `r`
--- without `state` is a job nobody knows, whose cancel was asked for.
+-- Beside the fields of JobRecord, a record has `rank` (of its state), `created` and `gone_at`. One without `state` is
+-- of a job nobody knows, whose cancel was asked for.
 local jobs, touched = {}, {}
 local adds, removals = {}, {}
 
-local function add_to(key, score, id)
-  local args = adds[key]
+local function gather(into, key, a, b)
+  local args = into[key]
   if not args then
     args = {}
-    adds[key] = args
+    into[key] = args
   end
-  args[#args + 1] = score
-  args[#args + 1] = id
+  args[#args + 1] = a
+  if b then args[#args + 1] = b end
 end
-local function remove_from(key, id)
-  local args = removals[key]
-  if not args then
-    args = {}
-    removals[key] = args
-  end
-  args[#args + 1] = id
+
+-- The set that holds a job by its state.
+local function by_state(r)
+  if not r.state then return nil end
+  return r.gone_at and 'jobs:state:' .. r.state or 'jobs:live'
 end
 
 local function forget(id, r)
-  call('ZREM', P .. 'ended', id)
-  call('ZREM', P .. 'jobs', id)
-  if r then
-    if r.state then call('ZREM', P .. 'jobs:state:' .. r.state, id) end
-    if r.cluster then call('ZREM', P .. 'jobs:cluster:' .. r.cluster, id) end
-    if r.user then call('ZREM', P .. 'jobs:user:' .. r.user, id) end
+  gather(removals, P .. 'ended', id)
+  if r and r.state then
+    gather(removals, P .. 'jobs', id)
+    gather(removals, P .. by_state(r), id)
+    if r.cluster then gather(removals, P .. 'jobs:cluster:' .. r.cluster, id) end
+    if r.user then gather(removals, P .. 'jobs:user:' .. r.user, id) end
   end
-  call('UNLINK', P .. 'job:' .. id)
+  call('UNLINK', P .. 'job:' .. id, P .. 'answer:' .. id)
 end
 
--- Forget jobs that ended long enough ago; at most `limit`, before anything is loaded.
-local function forget_old(limit)
-  for _, id in ipairs(call('ZRANGEBYSCORE', P .. 'ended', '-inf', num(now), 'LIMIT', 0, limit)) do
-    local packed = call('HGET', P .. 'job:' .. id, 'r')
-    forget(id, packed and cmsgpack.unpack(packed))
-  end
+local function write_indexes()
+  for key, args in pairs(removals) do many('ZREM', key, args) end
+  for key, args in pairs(adds) do many('ZADD', key, args) end
+  adds, removals = {}, {}
 end
 
-local function load(id)
-  local job = jobs[id]
-  if job then return job end
-  job = {id = id, entries = {}}
-  local packed = call('HGET', P .. 'job:' .. id, 'r')
-  if packed then
-    local r = cmsgpack.unpack(packed)
-    if r.gone_at and r.gone_at <= now then
-      forget(id, r)
-    else
-      job.r, job.packed = r, packed
-      job.state, job.cluster, job.user, job.gone_at = r.state, r.cluster, r.user, r.gone_at
+local function values(kind, ids)
+  local out = {}
+  for i = 1, #ids, STEP do
+    local keys = {}
+    for j = i, math.min(i + STEP - 1, #ids) do keys[#keys + 1] = P .. kind .. ids[j] end
+    for _, value in ipairs(call('MGET', unpack(keys))) do out[#out + 1] = value end
+  end
+  return out
+end
+
+-- Read the jobs that a call is about, after forgetting some of those that ended long enough ago.
+local function load(ids)
+  local old = call('ZRANGEBYSCORE', P .. 'ended', '-inf', num(now), 'LIMIT', 0, 2 * #ids + 100)
+  for i, value in ipairs(values('job:', old)) do forget(old[i], value and cmsgpack.unpack(value)) end
+  for i, value in ipairs(values('job:', ids)) do
+    local id = ids[i]
+    local job = {id = id, history = {}}
+    if value then
+      local r, history = cmsgpack.unpack(value)
+      if r.gone_at and r.gone_at <= now then
+        forget(id, r)
+      else
+        job.r, job.history = r, history
+        job.set, job.cluster, job.user, job.gone_at = by_state(r), r.cluster, r.user, r.gone_at
+      end
     end
+    jobs[id] = job
   end
-  jobs[id] = job
-  return job
+  -- Before anything is written about jobs that come again.
+  write_indexes()
 end
 
 -- The job changed: to be written, and packed anew for whoever asks.
@@ -78,51 +89,47 @@ local function packed(job)
   return job.packed
 end
 
-local function note(job, sign, entry)
-  local r = job.r
-  job.entries[#job.entries + 1] = 'h' .. int(r.entries)
-  job.entries[#job.entries + 1] = sign .. entry
-  r.entries = r.entries + 1
+-- `head` entries at the beginning of a history stay, and the last ones up to `bound` in all.
+local function note(job, sign, entry, head, bound)
+  local history = job.history
+  history[#history + 1] = sign .. entry
+  if #history > bound then table.remove(history, head + 1) end
   touch(job)
 end
 
-local function move(index, id, score, old, new)
+local function move(id, score, old, new)
   if old == new then return end
-  if old then remove_from(P .. index .. old, id) end
-  if new then add_to(P .. index .. new, score, id) end
+  if old then gather(removals, P .. old, id) end
+  if new then gather(adds, P .. new, score, id) end
 end
 
--- `head` entries at the beginning of a history stay, and the last ones up to `bound` in all.
-local function write_jobs(head, bound)
+local function write_jobs()
+  local args = {}
   for _, job in ipairs(touched) do
-    local id, r, key = job.id, job.r, P .. 'job:' .. job.id
-    local args = job.entries
-    args[#args + 1] = 'r'
-    args[#args + 1] = packed(job)
+    local id, r = job.id, job.r
+    args[#args + 1] = P .. 'job:' .. id
+    args[#args + 1] = packed(job) .. cmsgpack.pack(job.history)
     if job.answer then
-      args[#args + 1] = 'a'
+      args[#args + 1] = P .. 'answer:' .. id
       args[#args + 1] = job.answer
-    end
-    many('HSET', key, args)
-    if r.entries > bound then
-      local made = (#args - (job.answer and 4 or 2)) / 2
-      for n = math.max(r.entries - made, bound), r.entries - 1 do
-        call('HDEL', key, 'h' .. int(n - (bound - head)))
-      end
     end
     if r.state then
       local score = num(r.created)
-      if not job.state then add_to(P .. 'jobs', score, id) end
-      move('jobs:state:', id, score, job.state, r.state)
-      move('jobs:cluster:', id, score, job.cluster, r.cluster)
-      move('jobs:user:', id, score, job.user, r.user)
+      if not job.set then gather(adds, P .. 'jobs', score, id) end
+      move(id, score, job.set, by_state(r))
+      if job.cluster ~= r.cluster then
+        move(id, score, job.cluster and 'jobs:cluster:' .. job.cluster, r.cluster and 'jobs:cluster:' .. r.cluster)
+      end
+      if job.user ~= r.user then
+        move(id, score, job.user and 'jobs:user:' .. job.user, r.user and 'jobs:user:' .. r.user)
+      end
     end
     if r.gone_at ~= job.gone_at then
-      if r.gone_at then add_to(P .. 'ended', num(r.gone_at), id) else remove_from(P .. 'ended', id) end
+      if r.gone_at then gather(adds, P .. 'ended', num(r.gone_at), id) else gather(removals, P .. 'ended', id) end
     end
   end
-  for key, args in pairs(removals) do many('ZREM', key, args) end
-  for key, args in pairs(adds) do many('ZADD', key, args) end
+  for i = 1, #args, STEP do call('MSET', unpack(args, i, math.min(i + STEP - 1, #args))) end
+  write_indexes()
 end
 
 -- What an attempt leaves on the record; the next one starts without.

@@ -1,12 +1,15 @@
 -- What is taken on a cluster until its agent reports it.
 --
 -- reserved         hash: cluster -> "nodes cores gpus", the sum
--- reserved:NAME    hash: "ATTEMPT ID" -> "nodes cores gpus"
--- reserved-until   sorted set: "NAME ATTEMPT ID" -> when it ends by itself
+-- reservations     hash: "CLUSTER ATTEMPT ID" -> "nodes cores gpus"
+-- reserved-until   sorted set: "CLUSTER ATTEMPT ID" -> when it ends by itself
 local deltas = {}
+local new_demands, new_ends, new_count = {}, {}, 0
+
+local function split(demand) return string.match(demand, '^(%S+) (%S+) (%S+)$') end
 
 local function add(cluster, demand, sign)
-  local n, c, g = string.match(demand, '^(%S+) (%S+) (%S+)$')
+  local n, c, g = split(demand)
   local d = deltas[cluster]
   if not d then
     d = {0, 0, 0}
@@ -17,43 +20,55 @@ local function add(cluster, demand, sign)
   d[3] = d[3] + sign * g
 end
 
+local function reservation(cluster, attempt, id) return cluster .. ' ' .. int(attempt) .. ' ' .. id end
+
+local function write_new()
+  many('HSET', P .. 'reservations', new_demands)
+  many('ZADD', P .. 'reserved-until', new_ends)
+  new_demands, new_ends, new_count = {}, {}, 0
+end
+
 local function reserve(cluster, attempt, id, demand, untill)
-  local entry = int(attempt) .. ' ' .. id
-  call('HSET', P .. 'reserved:' .. cluster, entry, demand)
-  call('ZADD', P .. 'reserved-until', num(untill), cluster .. ' ' .. entry)
+  local member = reservation(cluster, attempt, id)
+  local i = 2 * new_count
+  new_demands[i + 1], new_demands[i + 2] = member, demand
+  new_ends[i + 1], new_ends[i + 2] = num(untill), member
+  new_count = new_count + 1
   add(cluster, demand, 1)
 end
 
-local function drop(cluster, entry)
-  local demand = call('HGET', P .. 'reserved:' .. cluster, entry)
-  if demand then
-    call('HDEL', P .. 'reserved:' .. cluster, entry)
-    call('ZREM', P .. 'reserved-until', cluster .. ' ' .. entry)
-    add(cluster, demand, -1)
+-- End reservations; those that are not there are fine.
+local function release(members)
+  if #members == 0 then return end
+  if new_count > 0 then write_new() end
+  local found = {}
+  for i, demand in ipairs(read(P .. 'reservations', members)) do
+    local member = members[i]
+    if demand and not found[member] then
+      found[member] = true
+      found[#found + 1] = member
+      add(string.sub(member, 1, string.find(member, ' ', 1, true) - 1), demand, -1)
+    end
   end
+  many('HDEL', P .. 'reservations', found)
+  many('ZREM', P .. 'reserved-until', found)
 end
-
-local function release(cluster, attempt, id) drop(cluster, int(attempt) .. ' ' .. id) end
 
 -- Those of a scheduler that died end here, some at a time, in whatever call comes next.
 local function expire_reservations()
-  local late = call('ZRANGEBYSCORE', P .. 'reserved-until', '-inf', num(now), 'LIMIT', 0, 500)
-  for _, member in ipairs(late) do
-    local space = string.find(member, ' ', 1, true)
-    drop(string.sub(member, 1, space - 1), string.sub(member, space + 1))
-  end
+  release(call('ZRANGEBYSCORE', P .. 'reserved-until', '-inf', num(now), 'LIMIT', 0, 500))
 end
 
 local function write_reservations()
+  write_new()
   local names = {}
   for cluster in pairs(deltas) do names[#names + 1] = cluster end
-  if #names == 0 then return end
   local args = {}
   for i, sum in ipairs(read(P .. 'reserved', names)) do
-    local n, c, g = string.match(sum or '0 0 0', '^(%S+) (%S+) (%S+)$')
+    local n, c, g = split(sum or '0 0 0')
     local d = deltas[names[i]]
-    args[#args + 1] = names[i]
-    args[#args + 1] = int(n + d[1]) .. ' ' .. int(c + d[2]) .. ' ' .. int(g + d[3])
+    args[2 * i - 1] = names[i]
+    args[2 * i] = int(n + d[1]) .. ' ' .. int(c + d[2]) .. ' ' .. int(g + d[3])
     mark('r:' .. names[i])
   end
   many('HSET', P .. 'reserved', args)

@@ -8,9 +8,9 @@ local call = redis.call
 local clock = call('TIME')
 local now = tonumber(clock[1]) + tonumber(clock[2]) / 1000000
 
--- Lua would write large numbers as 1.7e+15.
+-- Lua would write large numbers as 1.7e+15. Times are written to the microsecond.
 local function int(n) return string.format('%.0f', n) end
-local function num(n) return string.format('%.17g', n) end
+local function num(n) return string.format('%.6f', n) end
 
 -- Commands with as many arguments as there are: unpack has a limit. Steps are even, for pairs.
 local STEP = 1000
