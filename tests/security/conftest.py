@@ -1,0 +1,42 @@
+"""Fixtures of the security tests."""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))  # `import doors` in every import mode
+
+from doors import Door, start_with_tokens
+from servers import NoServer, RabbitServer, Run
+
+from rainbow.tokens import KeyRing
+
+
+@pytest.fixture(scope="session")
+def oauth_rabbit(test_run: Run) -> tuple[RabbitServer, KeyRing]:
+    """Started by the first process of the run that asks, shared by all."""
+    with test_run.locked() as notes:
+        if (known := notes.get("rabbitmq-oauth")) is None:
+            folder = Path(tempfile.mkdtemp(prefix="rabbitmq-oauth-", dir=test_run.folder))
+            ring = KeyRing.generate()
+            ring.save(folder / "keys.json")
+            try:
+                known = start_with_tokens(folder, ring).to_json()
+            except NoServer as exc:
+                if os.environ.get("RAINBOW_TEST_REQUIRE") == "1":
+                    raise
+                pytest.skip(f"no server: {exc}")
+            notes["rabbitmq-oauth"] = known
+    return RabbitServer.from_json(known), KeyRing.load(Path(known["folder"]) / "keys.json")
+
+
+@pytest.fixture
+def door(oauth_rabbit: tuple[RabbitServer, KeyRing], test_run: Run) -> Door:
+    """A fresh vhost behind the door."""
+    server, ring = oauth_rabbit
+    return Door(server, ring, server.new_vhost(test_run.name))

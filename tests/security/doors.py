@@ -1,0 +1,49 @@
+"""A RabbitMQ of our own that takes tokens as passwords, as `rainbow broker setup --oauth-config` sets it up."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from servers import RabbitServer, start_rabbit
+
+from rainbow import oauth, scopes, tokens
+from rainbow.tokens import KeyRing, Role
+
+PLUGIN = "rabbitmq_auth_backend_oauth2"
+
+
+@dataclass(frozen=True)
+class Door:
+    """A RabbitMQ that enforces the scopes of tokens signed with `ring`, and a vhost on it."""
+
+    server: RabbitServer
+    ring: KeyRing
+    vhost: str
+
+    @property
+    def url(self) -> str:
+        """With the account that has all rights: RabbitMQ's own, not a token."""
+        return self.server.vhost_url(self.vhost)
+
+    @property
+    def open_url(self) -> str:
+        """Without user and password: a token stands in for them."""
+        return f"amqp://{self.server.host}:{self.server.port}/{self.vhost}"
+
+    def token(self, role: Role, *clusters: str, sub: str | None = None, ttl: float = 600.0) -> str:
+        names = clusters or ("*",)
+        return tokens.issue(
+            self.ring,
+            sub=sub or f"{role}-of-test",
+            role=role,
+            clusters=names,
+            ttl=ttl,
+            scope=scopes.for_token(role, names, self.vhost),
+        )
+
+
+def start_with_tokens(folder: Path, ring: KeyRing) -> RabbitServer:
+    """A private RabbitMQ set up with what `rainbow broker setup --oauth-config` writes."""
+    advanced = oauth.render(ring)[oauth.ADVANCED]
+    return start_rabbit(folder, plugins=PLUGIN, advanced=advanced)
