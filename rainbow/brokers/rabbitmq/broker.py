@@ -1,0 +1,215 @@
+"""The Broker for RabbitMQ: puts links, publisher and consumers together.
+
+Two connections, both served by one I/O thread: RabbitMQ stops reading from a connection that publishes while it
+is short of memory or disk (rabbitmq.com/docs/connection-blocked), and consumers must go on draining just then.
+The second one is made when the first consumer is.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, TypeVar
+
+from rainbow.brokers.base import REPLIES, Consumer, Message, QueueStats, Receipt, Status
+from rainbow.brokers.rabbitmq import calls
+from rainbow.brokers.rabbitmq.consumer import QueueConsumer, ReplyConsumer
+from rainbow.brokers.rabbitmq.link import Link, Parameters
+from rainbow.brokers.rabbitmq.loop import IoThread
+from rainbow.brokers.rabbitmq.publisher import Publisher
+from rainbow.brokers.rabbitmq.wire import Connection
+from rainbow.errors import BadCredentials, BrokerUnavailable, InvalidInput, PublishFailed, RainbowError
+from rainbow.topology import Topology
+
+if TYPE_CHECKING:
+    from rainbow.brokers import ConnectOptions
+
+T = TypeVar("T")
+
+#: Longest wait for the broker's goodbye when closing, in seconds.
+GOODBYE = 5.0
+
+
+class _Waker:
+    """Hooks a connection up so that takers of deliveries are woken once for each piece read from it."""
+
+    def __init__(self, consumers: Callable[[], Sequence[QueueConsumer | ReplyConsumer]]) -> None:
+        self._consumers = consumers
+
+    def link_up(self, connection: Connection) -> None:
+        connection.after_read = self._wake
+
+    def link_down(self, error: RainbowError) -> None:
+        """Nothing to do: the connection is gone."""
+
+    def _wake(self) -> None:
+        for consumer in self._consumers():
+            consumer.wake()
+
+
+class RabbitMQBroker:
+    """See `rainbow.brokers.base.Broker` for what the methods promise."""
+
+    def __init__(self, options: ConnectOptions) -> None:
+        parameters = Parameters(options)
+        # pika logs each failed attempt as an error with a traceback; we say each in one line of our own.
+        pika_log = logging.getLogger("pika")
+        if pika_log.level == logging.NOTSET:
+            pika_log.setLevel(logging.CRITICAL)
+        self._options = options
+        self._refused: BadCredentials | None = None
+        self._closed = False
+        self._lock = threading.Lock()
+        self._consumers: list[QueueConsumer] = []
+        self._reply_consumers: list[ReplyConsumer] = []
+        self._calls: list[calls.Call[object]] = []
+        self._io = IoThread(f"{options.name}-amqp")
+        self._publisher = Publisher(
+            self._io,
+            max_in_flight=options.max_in_flight,
+            max_message_bytes=options.max_message_bytes,
+            publish_timeout=options.publish_timeout,
+            address=parameters.address,
+        )
+        self._publisher.on_expired_secret = self._refresh
+        self._out = Link(self._io, options, parameters, "publish", self._on_refused, self._publisher.set_blocked)
+        self._in = Link(self._io, options, parameters, "consume", self._on_refused, lambda _reason: None)
+        self._io.on_crash = self._on_crash
+        self._io.start()
+        self._io.call(self._start)
+
+    def _start(self) -> None:
+        self._out.join(_Waker(lambda: self._reply_consumers))
+        self._out.join(self._publisher)
+        self._in.join(_Waker(lambda: self._consumers))
+        self._out.start()
+
+    # -- the contract --------------------------------------------------------------------------------
+
+    def declare(self, topology: Topology) -> None:
+        self._call(lambda: calls.declare(topology))
+
+    def delete(self, queues: Sequence[str]) -> None:
+        self._call(lambda: calls.delete(list(queues)))
+
+    def publish(self, messages: Sequence[Message]) -> Receipt:
+        if self._refused is not None:
+            raise self._refused
+        return self._publisher.publish(messages)
+
+    def consume(self, queue: str, *, prefetch: int) -> Consumer:
+        self._check()
+        if not 1 <= prefetch <= 65535:
+            raise InvalidInput(f"prefetch is 1 to 65535, not {prefetch}")
+        if queue == REPLIES:
+            replies = ReplyConsumer(
+                self._io, self._publisher, max(prefetch, self._options.max_in_flight), self._replies_gone
+            )
+            self._io.call(lambda: self._add_replies(replies))
+            return replies
+        consumer = QueueConsumer(self._io, queue, prefetch, self._consumer_gone, self._refresh)
+        self._io.call(lambda: self._add_consumer(consumer))
+        return consumer
+
+    def stats(self, queue: str) -> QueueStats:
+        return self._call(lambda: calls.stats(queue))
+
+    def close(self) -> None:
+        with self._lock:
+            if self._closed:
+                return
+            self._closed = True
+        if self._refused is None and not self._io.here:
+            # Each message has a time limit of its own, so this ends.
+            self._publisher.wait_empty(self._options.publish_timeout + 1)
+        error = PublishFailed("the broker connection was closed before the message was confirmed")
+        ended = threading.Event()
+        self._io.call(lambda: self._end(error, ended))
+        if not self._io.here:
+            ended.wait(GOODBYE)
+        self._io.stop(GOODBYE)
+
+    @property
+    def status(self) -> Status:
+        connected = self._publisher.ready and (self._in.up or not self._in.started)
+        return Status(connected, self._publisher.blocked, self._out.reconnects + self._in.reconnects)
+
+    # -- more than the contract ----------------------------------------------------------------------
+
+    def refresh_credentials(self) -> None:
+        """Ask for the password now and give a new one to the broker on the open connections, without a gap.
+
+        Happens by itself every few seconds when the options have a `password` callable.
+        """
+        self._check()
+        self._io.call(self._refresh)
+
+    # -- inside --------------------------------------------------------------------------------------
+
+    def _check(self) -> None:
+        if self._refused is not None:
+            raise self._refused
+        if self._closed:
+            raise BrokerUnavailable("the broker connection is closed")
+
+    def _call(self, steps: Callable[[], calls.Steps[T]]) -> T:
+        self._check()
+        call = calls.Call(self._io, self._out, steps)
+        self._io.call(lambda: self._calls.append(call))  # type: ignore[arg-type]
+        try:
+            return call.run(self._options.connect_timeout + self._options.publish_timeout)
+        finally:
+            self._io.call(lambda: self._calls.remove(call))  # type: ignore[arg-type]
+
+    def _add_consumer(self, consumer: QueueConsumer) -> None:
+        self._consumers.append(consumer)
+        self._in.join(consumer)
+        self._in.start()
+
+    def _consumer_gone(self, consumer: QueueConsumer) -> None:
+        self._in.leave(consumer)
+        if consumer in self._consumers:
+            self._consumers.remove(consumer)
+
+    def _add_replies(self, replies: ReplyConsumer) -> None:
+        self._reply_consumers.append(replies)
+        self._publisher.add_replies(replies)
+
+    def _replies_gone(self, replies: ReplyConsumer) -> None:
+        if replies in self._reply_consumers:
+            self._reply_consumers.remove(replies)
+
+    def _refresh(self) -> None:
+        self._out.refresh()
+        self._in.refresh()
+
+    def _on_refused(self, error: BadCredentials) -> None:
+        self._refused = self._refused or error
+        self._publisher.stop(error)
+        for replies in self._reply_consumers:
+            replies.refuse(error)
+        for consumer in self._consumers:
+            consumer.link_down(error)
+
+    def _on_crash(self, exc: Exception) -> None:
+        self._out.crash(exc)
+        self._in.crash(exc)
+
+    def _end(self, error: RainbowError, ended: threading.Event) -> None:
+        self._publisher.stop(error)
+        for call in list(self._calls):
+            call.fail(BrokerUnavailable("the broker connection is closed"))
+        for consumer in list(self._consumers):
+            consumer.end()
+        for replies in list(self._reply_consumers):
+            replies.end()
+        waiting = [self._out, self._in]
+
+        def done(link: Link) -> None:
+            waiting.remove(link)
+            if not waiting:
+                ended.set()
+
+        for link in (self._out, self._in):
+            link.end(lambda link=link: done(link))  # type: ignore[misc]

@@ -1,0 +1,401 @@
+"""Consuming: a channel for each consumer, with its own prefetch, that comes back after whatever ends it.
+
+A delivery is known by (epoch, tag); each channel is a new epoch, and what is settled with an older one is
+dropped: the broker has given those messages back already. Quorum queues refuse a prefetch shared by a channel
+(rabbitmq.com/docs/quorum-queues#global-qos), so it is always per consumer.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from pika import exceptions as pika_exceptions
+
+from rainbow.backoff import Backoff
+from rainbow.brokers.base import REPLIES, Delivery
+from rainbow.brokers.rabbitmq.loop import IoThread
+from rainbow.brokers.rabbitmq.publisher import Publisher, ReplySink
+from rainbow.brokers.rabbitmq.wire import Connection, ack_frame, nack_frame
+from rainbow.errors import BadCredentials, RainbowError
+
+log = logging.getLogger(__name__)
+
+#: Longest wait before looking again for a queue that is not there, in seconds.
+LOOK_AGAIN = 15.0
+#: How long `cancel` waits for the broker, in seconds.
+CANCEL_LIMIT = 5.0
+
+
+class _Buffer:
+    """Deliveries on their way from the I/O thread to whoever takes them."""
+
+    def __init__(self) -> None:
+        self._items: deque[Delivery] = deque()
+        self._arrived = threading.Condition()
+        self._waiting = 0
+        self._closed = False
+        self._error: RainbowError | None = None
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+    def put(self, delivery: Delivery) -> None:
+        """From the I/O thread. Wakes nobody: see `wake`."""
+        self._items.append(delivery)
+
+    def drop_oldest(self) -> None:
+        self._items.popleft()
+
+    def wake(self) -> None:
+        if self._waiting and self._items:
+            with self._arrived:
+                self._arrived.notify_all()
+
+    def clear(self) -> None:
+        self._items.clear()
+
+    def close(self, error: RainbowError | None = None) -> None:
+        with self._arrived:
+            self._closed = True
+            self._error = self._error or error
+            self._items.clear()
+            self._arrived.notify_all()
+
+    def take(self, limit: int, timeout: float) -> list[Delivery]:
+        items = self._items
+        if not items:
+            end = time.monotonic() + timeout
+            with self._arrived:
+                self._waiting += 1
+                try:
+                    while not items and not self._closed:
+                        left = end - time.monotonic()
+                        if left <= 0 or not self._arrived.wait(left):
+                            break
+                finally:
+                    self._waiting -= 1
+        if self._closed:
+            if self._error is not None:
+                raise self._error
+            return []
+        taken: list[Delivery] = []
+        while len(taken) < limit:
+            try:
+                taken.append(items.popleft())
+            except IndexError:  # another taker, or the channel is gone
+                break
+        return taken
+
+
+def _delivery(queue: str, method: Any, props: Any, body: bytes, epoch: int) -> Delivery:
+    return Delivery(
+        queue,
+        body,
+        props.content_type,
+        props.message_id,
+        props.correlation_id,
+        props.reply_to,
+        props.priority,
+        props.headers or {},
+        method.exchange,
+        method.routing_key,
+        props.user_id,
+        method.redelivered,
+        method.delivery_tag,
+        epoch,
+    )
+
+
+class QueueConsumer:
+    """A Consumer of one queue. `take` and the settling methods are called by its user; the rest in the I/O thread."""
+
+    def __init__(
+        self, io: IoThread, queue: str, prefetch: int, gone: Callable[[QueueConsumer], None], on_expired_secret: Any
+    ) -> None:
+        self.address = queue
+        self._io = io
+        self._queue = queue
+        self._prefetch = prefetch
+        self._gone = gone
+        self._on_expired_secret = on_expired_secret
+        self._buffer = _Buffer()
+        self._backoff = Backoff(first=0.1, most=LOOK_AGAIN)
+        self._connection: Connection | None = None
+        self._channel: Any = None
+        self._epoch = 0
+        #: Tags the broker waits for, the lowest of them, and the highest seen.
+        self._unsettled: set[int] = set()
+        self._low = self._high = 0
+        self._acked: set[int] = set()
+        self._refused: list[tuple[int, bool]] = []
+        self._retry: Any = None
+        self._cancelled = False
+        self._done = threading.Event()
+        self._warned = False
+        self.consuming = False
+
+    # -- its user's threads --------------------------------------------------------------------------
+
+    def take(self, limit: int, timeout: float) -> list[Delivery]:
+        return self._buffer.take(limit, timeout)
+
+    def ack(self, deliveries: Sequence[Delivery]) -> None:
+        items = [(d.epoch, d.tag) for d in deliveries]
+        self._io.call(lambda: self._settle_acks(items))
+
+    def reject(self, deliveries: Sequence[Delivery]) -> None:
+        self._refuse(deliveries, requeue=False)
+
+    def requeue(self, deliveries: Sequence[Delivery]) -> None:
+        self._refuse(deliveries, requeue=True)
+
+    def _refuse(self, deliveries: Sequence[Delivery], *, requeue: bool) -> None:
+        items = [(d.epoch, d.tag) for d in deliveries]
+        self._io.call(lambda: self._settle_refusals(items, requeue))
+
+    def cancel(self) -> None:
+        self._buffer.close()
+        self._io.call(self.end)
+        if not self._io.here:
+            self._done.wait(CANCEL_LIMIT)
+
+    # -- settling ------------------------------------------------------------------------------------
+
+    def _settle_acks(self, items: list[tuple[int, int]]) -> None:
+        epoch, unsettled = self._epoch, self._unsettled
+        for e, tag in items:
+            if e == epoch and tag in unsettled:
+                self._acked.add(tag)
+        self._io.at_end_of_turn(self._send_settled)
+
+    def _settle_refusals(self, items: list[tuple[int, int]], requeue: bool) -> None:
+        for epoch, tag in items:
+            if epoch == self._epoch and tag in self._unsettled and tag not in self._acked:
+                self._unsettled.discard(tag)
+                self._refused.append((tag, requeue))
+        self._io.at_end_of_turn(self._send_settled)
+
+    def _send_settled(self) -> None:
+        """Send what was settled in this turn, as few frames as can be.
+
+        `multiple` covers a run only from the lowest tag the broker waits for, in which every one is acked: it
+        would take any other delivery below with it. Requeued ones go in order: a quorum queue hands returned
+        messages out in the order they came back.
+        """
+        channel, connection = self._channel, self._connection
+        if channel is None or connection is None or not channel.is_open:
+            self._acked.clear()
+            self._refused.clear()
+            return
+        number = channel.channel_number
+        frames = [nack_frame(number, tag, requeue) for tag, requeue in sorted(self._refused)]
+        self._refused.clear()
+        acked, unsettled = self._acked, self._unsettled
+        run: list[int] = []
+        tag = self._low
+        while tag <= self._high:
+            if tag in acked:
+                run.append(tag)
+            elif tag in unsettled:
+                break
+            tag += 1
+        self._low = tag
+        if run:
+            frames.append(ack_frame(number, run[-1], len(run) > 1))
+            acked.difference_update(run)
+            unsettled.difference_update(run)
+        if acked:
+            frames += [ack_frame(number, t, False) for t in sorted(acked)]
+            unsettled -= acked
+            acked.clear()
+        if frames:
+            connection.send(b"".join(frames))
+
+    # -- the channel ---------------------------------------------------------------------------------
+
+    def link_up(self, connection: Connection) -> None:
+        self._connection = connection
+        self._open()
+
+    def link_down(self, error: RainbowError) -> None:
+        self._connection = None
+        self._lose_channel()
+        if isinstance(error, BadCredentials):
+            self._buffer.close(error)
+        if self._cancelled:
+            self._finish()
+
+    def _open(self) -> None:
+        self._retry = None
+        connection = self._connection
+        if self._cancelled or self._channel is not None or connection is None or not connection.is_open:
+            return
+        self._channel = connection.channel(on_open_callback=self._opened)
+        self._channel.add_on_close_callback(self._closed)
+
+    def _opened(self, channel: Any) -> None:
+        if channel is not self._channel:
+            return
+        self._epoch += 1
+        self._low, self._high = 1, 0
+        channel.add_on_cancel_callback(lambda _frame: self._on_cancel(channel))
+        channel.basic_qos(prefetch_count=self._prefetch, global_qos=False)
+        channel.basic_consume(
+            self._queue, self._on_message, auto_ack=False, callback=lambda _frame: self._on_consuming(channel)
+        )
+
+    def _on_consuming(self, channel: Any) -> None:
+        if channel is self._channel:
+            self.consuming = True
+            self._backoff.reset()
+            if self._warned:
+                self._warned = False
+                log.info(
+                    "consuming from %s again", self._queue, extra={"action": "broker.consuming", "queue": self._queue}
+                )
+
+    def _on_message(self, channel: Any, method: Any, props: Any, body: bytes) -> None:
+        if channel is not self._channel:
+            return
+        tag = method.delivery_tag
+        self._unsettled.add(tag)
+        self._high = tag
+        self._buffer.put(_delivery(self._queue, method, props, body, self._epoch))
+
+    def wake(self) -> None:
+        """Called after a piece was read from the socket: one wake-up for all deliveries in it."""
+        self._buffer.wake()
+
+    def _on_cancel(self, channel: Any) -> None:
+        """The broker ended the subscription (queue deleted, leader moved, ack timeout): the channel is still open.
+
+        rabbitmq.com/docs/consumer-cancel
+        """
+        if channel is self._channel and not self._cancelled:
+            self._note("the broker cancelled the consumer")
+            self._lose_channel()
+            if channel.is_open:
+                channel.close(0, "cancelled by the broker")
+            self._schedule()
+
+    def _closed(self, channel: Any, reason: BaseException) -> None:
+        if channel is not self._channel:
+            return
+        self._lose_channel()
+        if self._cancelled:
+            self._finish()
+            return
+        code, text = 0, str(reason)
+        if isinstance(reason, pika_exceptions.ChannelClosed):
+            code, text = int(reason.reply_code), str(reason.reply_text)
+        self._note(f"the broker closed the channel: {code} {text}", code)
+        if code == 403 and "expired" in text and self._on_expired_secret is not None:
+            self._on_expired_secret()
+        self._schedule()
+
+    def _note(self, what: str, code: int = 0) -> None:
+        """One warning for each outage; no right to read is an error somebody must mend."""
+        level = logging.DEBUG if self._warned else logging.ERROR if code == 403 else logging.WARNING
+        self._warned = True
+        log.log(
+            level,
+            "not consuming from %s: %s; trying again until it works",
+            self._queue,
+            what,
+            extra={"action": "broker.not_consuming", "queue": self._queue, "code": code},
+        )
+
+    def _schedule(self) -> None:
+        if self._retry is None and self._connection is not None:
+            self._retry = self._io.later(self._backoff.next(), self._open)
+
+    def _lose_channel(self) -> None:
+        self.consuming = False
+        self._channel = None
+        # From here on what was delivered is of an older epoch; the broker gives it to somebody else.
+        self._epoch += 1
+        self._unsettled.clear()
+        self._acked.clear()
+        self._refused.clear()
+        self._buffer.clear()
+
+    # -- ending --------------------------------------------------------------------------------------
+
+    def end(self) -> None:
+        """Close the channel: the broker takes back what is unsettled."""
+        if self._cancelled:
+            return
+        self._cancelled = True
+        self._buffer.close()
+        self._io.cancel(self._retry)
+        channel = self._channel
+        if channel is None or not channel.is_open:
+            self._finish()
+            return
+        self._send_settled()
+        channel.close(0, "cancelled")
+
+    def _finish(self) -> None:
+        if not self._done.is_set():
+            self._done.set()
+            self._gone(self)
+
+
+class ReplyConsumer(ReplySink):
+    """Answers by direct reply-to: no queue, no acks, on the publishing channel (rabbitmq.com/docs/direct-reply-to).
+
+    An answer to what was published before the channel was replaced is lost, as the broker says it may be.
+    """
+
+    def __init__(self, io: IoThread, publisher: Publisher, bound: int, gone: Callable[[ReplyConsumer], None]) -> None:
+        self.address = REPLIES
+        self._io = io
+        self._publisher = publisher
+        self._bound = bound
+        self._gone = gone
+        self._buffer = _Buffer()
+
+    def take(self, limit: int, timeout: float) -> list[Delivery]:
+        return self._buffer.take(limit, timeout)
+
+    def ack(self, deliveries: Sequence[Delivery]) -> None:
+        """Nothing to do: the broker keeps no answers."""
+
+    def reject(self, deliveries: Sequence[Delivery]) -> None:
+        """Nothing to do: the broker keeps no answers."""
+
+    def requeue(self, deliveries: Sequence[Delivery]) -> None:
+        """Nothing to do: the broker keeps no answers."""
+
+    def cancel(self) -> None:
+        self._buffer.close()
+        self._io.call(self.end)
+
+    def end(self) -> None:
+        self._buffer.close()
+        self._publisher.remove_replies(self)
+        self._gone(self)
+
+    def refuse(self, error: RainbowError) -> None:
+        self._buffer.close(error)
+
+    def channel_open(self, channel: Any) -> None:
+        channel.basic_consume(REPLIES, self._on_message, auto_ack=True)
+
+    def wake(self) -> None:
+        self._buffer.wake()
+
+    def _on_message(self, _channel: Any, method: Any, props: Any, body: bytes) -> None:
+        if len(self._buffer) >= self._bound:
+            self._buffer.drop_oldest()
+            log.warning(
+                "more than %d answers wait to be taken: dropped the oldest",
+                self._bound,
+                extra={"action": "broker.reply_dropped"},
+            )
+        self._buffer.put(_delivery(REPLIES, method, props, body, 0))

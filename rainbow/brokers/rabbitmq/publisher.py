@@ -1,0 +1,423 @@
+"""Publishing with pipelined confirms on a channel of its own (rabbitmq.com/docs/confirms#publisher-confirms).
+
+A message is in one of two places: `_outbox` (not sent yet: no channel, or the broker is blocked) or `_sent`
+(by its confirm tag). From either it leaves with exactly one outcome: by a confirm, by a return, with the channel,
+or when its time is up.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import threading
+import time
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pika import exceptions as pika_exceptions
+from pika.spec import Basic
+
+from rainbow.backoff import Backoff
+from rainbow.brokers.base import REPLIES, Message, Receipt
+from rainbow.brokers.rabbitmq.loop import IoThread
+from rainbow.brokers.rabbitmq.wire import Connection, properties, publish_frames, publish_method
+from rainbow.errors import (
+    BadCredentials,
+    BrokerBlocked,
+    Denied,
+    InvalidInput,
+    PublishFailed,
+    QueueFull,
+    RainbowError,
+    TooLarge,
+    Unroutable,
+)
+
+log = logging.getLogger(__name__)
+
+#: Seconds a broker may be blocked before messages that were not sent are given back.
+BLOCKED_GRACE = 1.0
+#: How often time limits are looked at, in seconds.
+TICK = 0.5
+#: Frames are handed to the socket in pieces of about this many bytes.
+PIECE = 1 << 16
+
+
+@dataclass(slots=True, eq=False)
+class _Slot:
+    receipt: Receipt
+    index: int
+    message: Message
+    method: bytes
+    header: bytes
+    deadline: float
+    returned: RainbowError | None = None
+
+
+class ReplySink:
+    """Where answers to what is published go (see `consumer.ReplyConsumer`): one for each publishing channel."""
+
+    def channel_open(self, channel: Any) -> None:
+        raise NotImplementedError
+
+
+class Publisher:
+    """All methods but `publish` and the properties run in the I/O thread."""
+
+    def __init__(
+        self, io: IoThread, *, max_in_flight: int, max_message_bytes: int, publish_timeout: float, address: str
+    ) -> None:
+        self._io = io
+        self._max_in_flight = max_in_flight
+        self._max_bytes = max_message_bytes
+        self._timeout = publish_timeout
+        self._address = address
+        self._room = threading.Condition()
+        self._in_flight = 0
+        self._outbox: deque[_Slot] = deque()
+        self._sent: dict[int, _Slot] = {}
+        self._low = 1
+        self._next = 1
+        self._connection: Connection | None = None
+        self._channel: Any = None
+        self._ready = False
+        self._backoff = Backoff(first=0.05, most=5.0)
+        self._ticking = False
+        self._grace: Any = None
+        self._stop: RainbowError | None = None
+        self._down: RainbowError | None = None
+        self.blocked: str | None = None
+        self._blocked_long = False
+        self._replies: list[ReplySink] = []
+        #: Asked to renew the secret when the broker says that ours has run out.
+        self.on_expired_secret: Any = None
+
+    @property
+    def ready(self) -> bool:
+        return self._ready
+
+    @property
+    def in_flight(self) -> int:
+        return self._in_flight
+
+    # -- any thread ----------------------------------------------------------------------------------
+
+    def publish(self, messages: Sequence[Message]) -> Receipt:
+        receipt = Receipt(len(messages))
+        deadline = time.monotonic() + self._timeout
+        slots: list[_Slot] = []
+        limit = self._max_bytes
+        for index, m in enumerate(messages):
+            if len(m.body) > limit:
+                receipt.settle(
+                    index,
+                    TooLarge(f"message {m.message_id or ''} has {len(m.body)} bytes: the limit is {limit} bytes"),
+                )
+                continue
+            try:
+                slots.append(
+                    _Slot(
+                        receipt,
+                        index,
+                        m,
+                        publish_method(m.exchange, m.routing_key, m.mandatory and not _is_reply(m)),
+                        properties(m),
+                        deadline,
+                    )
+                )
+            except InvalidInput as exc:
+                receipt.settle(index, exc)
+        start = 0
+        while start < len(slots):
+            count = self._reserve(len(slots) - start)
+            chunk = slots[start : start + count] if start or count < len(slots) else slots
+            self._io.call(lambda chunk=chunk: self._accept(chunk))  # type: ignore[misc]
+            start += count
+        return receipt
+
+    def wait_empty(self, timeout: float) -> bool:
+        """Wait until nothing is in flight; whether it is so."""
+        with self._room:
+            return self._room.wait_for(lambda: self._in_flight == 0 or self._stop is not None, timeout)
+
+    def _reserve(self, wanted: int) -> int:
+        """Wait until there is room for some messages; for how many."""
+        with self._room:
+            # A callback in the I/O thread must not wait for itself.
+            while self._in_flight >= self._max_in_flight and self._stop is None and not self._io.here:
+                self._room.wait()
+            if isinstance(self._stop, BadCredentials):
+                raise self._stop
+            count = wanted
+            if self._stop is None and not self._io.here:
+                count = min(wanted, self._max_in_flight - self._in_flight)
+            self._in_flight += count
+            return count
+
+    # -- sending -------------------------------------------------------------------------------------
+
+    def _accept(self, slots: list[_Slot]) -> None:
+        refusal = self._stop or (self._blocked_error() if self._blocked_long else None)
+        if refusal is not None:
+            self._finish([(slot, refusal) for slot in slots])
+            return
+        self._outbox.extend(slots)
+        if not self._ticking:
+            self._ticking = True
+            self._io.later(TICK, self._tick)
+        if self._ready:
+            # Once for everything handed over in this turn: one write for many small publishes.
+            self._io.at_end_of_turn(self._flush)
+
+    def _flush(self) -> None:
+        if not self._ready or self.blocked is not None or self._connection is None or not self._outbox:
+            return
+        outbox, sent, tag = self._outbox, self._sent, self._next
+        number, frame_max = self._channel.channel_number, self._connection.frame_max
+        frames: list[bytes] = []
+        size = 0
+        while outbox:
+            slot = outbox.popleft()
+            sent[tag] = slot
+            tag += 1
+            size += publish_frames(frames, number, slot.method, slot.header, slot.message.body, frame_max)
+            if size >= PIECE:
+                self._connection.send(b"".join(frames))
+                frames.clear()
+                size = 0
+        self._next = tag
+        if frames:
+            self._connection.send(b"".join(frames))
+
+    def _finish(self, outcomes: list[tuple[_Slot, RainbowError | None]]) -> None:
+        """Settle messages that are in neither place any more."""
+        for slot, outcome in outcomes:
+            slot.receipt.settle(slot.index, outcome)
+        with self._room:
+            self._in_flight -= len(outcomes)
+            self._room.notify_all()
+
+    # -- confirms ------------------------------------------------------------------------------------
+
+    def _on_confirm(self, frame: Any) -> None:
+        method = frame.method
+        tag = method.delivery_tag
+        ok = isinstance(method, Basic.Ack)
+        tags: Sequence[int] = range(self._low, tag + 1) if method.multiple else (tag,)
+        done: list[tuple[_Slot, RainbowError | None]] = []
+        for t in tags:
+            slot = self._sent.pop(t, None)
+            if slot is None:
+                continue
+            if slot.returned is not None or ok:
+                done.append((slot, slot.returned))
+            else:
+                m = slot.message
+                done.append(
+                    (
+                        slot,
+                        QueueFull(
+                            f"a queue for {m.routing_key!r} from exchange {m.exchange!r} took no message: it is full"
+                        ),
+                    )
+                )
+        while self._low < self._next and self._low not in self._sent:
+            self._low += 1
+        if ok:
+            self._backoff.reset()
+        self._finish(done)
+
+    def _on_return(self, _channel: Any, method: Any, props: Any, body: bytes) -> None:
+        """Note what came back: a return arrives before the confirm of the same message.
+
+        It carries no tag. It belongs to the oldest message in flight that is like it; messages that are alike
+        in all that is compared are the same message to whoever may send it again, so it does not matter which.
+        """
+        for tag in range(self._low, self._next):
+            slot = self._sent.get(tag)
+            if slot is None or slot.returned is not None:
+                continue
+            m = slot.message
+            if (
+                m.routing_key == method.routing_key
+                and m.exchange == method.exchange
+                and m.message_id == props.message_id
+                and m.correlation_id == props.correlation_id
+                and m.body == body
+            ):
+                if method.reply_code == 312:
+                    slot.returned = Unroutable(f"no queue takes {m.routing_key!r} from exchange {m.exchange!r}")
+                else:
+                    slot.returned = PublishFailed(f"returned by the broker: {method.reply_code} {method.reply_text}")
+                return
+        log.warning(
+            "the broker returned a message that is not in flight",
+            extra={"action": "broker.stray_return", "exchange": method.exchange, "key": method.routing_key},
+        )
+
+    # -- the channel ---------------------------------------------------------------------------------
+
+    def link_up(self, connection: Connection) -> None:
+        self._connection = connection
+        self._down = None
+        self._open()
+
+    def link_down(self, error: RainbowError) -> None:
+        self._connection = None
+        self._down = error
+        self._drop_channel(PublishFailed(f"not confirmed before the connection was lost: {error}"))
+        if isinstance(error, BadCredentials):
+            self.stop(error)
+
+    def _open(self) -> None:
+        connection = self._connection
+        if connection is None or self._channel is not None or self._stop is not None or not connection.is_open:
+            return
+        self._channel = connection.channel(on_open_callback=self._opened)
+        self._channel.add_on_close_callback(self._closed)
+
+    def _opened(self, channel: Any) -> None:
+        if channel is not self._channel:
+            return
+        self._low = self._next = 1
+        channel.add_on_return_callback(self._on_return)
+        channel.confirm_delivery(self._on_confirm, callback=lambda _frame: self._confirming(channel))
+
+    def _confirming(self, channel: Any) -> None:
+        if channel is not self._channel:
+            return
+        self._ready = True
+        for sink in list(self._replies):
+            sink.channel_open(channel)
+        self._flush()
+
+    def _closed(self, channel: Any, reason: BaseException) -> None:
+        """The broker closed the channel: find the messages it was about; the others may or may not have arrived."""
+        if channel is not self._channel:
+            return
+        code = getattr(reason, "reply_code", 0) if isinstance(reason, pika_exceptions.ChannelClosed) else 0
+        text = str(getattr(reason, "reply_text", "")) if code else ""
+        log.warning(
+            "the broker closed the publishing channel: %s %s",
+            code,
+            text,
+            extra={"action": "broker.channel_closed", "code": code},
+        )
+        about = _blame(code, text)
+        self._drop_channel(PublishFailed(f"not confirmed before the broker closed the channel: {code} {text}"), about)
+        if code == 403 and "expired" in text and self.on_expired_secret is not None:
+            self.on_expired_secret()
+        self._io.later(self._backoff.next(), self._open)
+
+    def _drop_channel(self, error: RainbowError, about: Any = None) -> None:
+        self._channel = None
+        self._ready = False
+        slots, self._sent = list(self._sent.values()), {}
+        self._low = self._next = 1
+        self._finish([(s, s.returned or (about(s.message) if about else None) or error) for s in slots])
+
+    # -- answers -------------------------------------------------------------------------------------
+
+    def add_replies(self, sink: ReplySink) -> None:
+        self._replies.append(sink)
+        if self._ready:
+            sink.channel_open(self._channel)
+
+    def remove_replies(self, sink: ReplySink) -> None:
+        if sink in self._replies:
+            self._replies.remove(sink)
+
+    # -- time limits, blocked, end -------------------------------------------------------------------
+
+    def set_blocked(self, reason: str | None) -> None:
+        self.blocked = reason
+        self._io.cancel(self._grace)
+        self._grace = None
+        if reason is None:
+            self._blocked_long = False
+            self._flush()
+        elif not self._blocked_long:
+            self._grace = self._io.later(BLOCKED_GRACE, self._blocked_for_long)
+
+    def _blocked_for_long(self) -> None:
+        self._grace = None
+        if self.blocked is not None:
+            self._blocked_long = True
+            slots, self._outbox = list(self._outbox), deque()
+            error = self._blocked_error()
+            self._finish([(slot, error) for slot in slots])
+
+    def _blocked_error(self) -> BrokerBlocked:
+        return BrokerBlocked(f"the broker takes no messages now ({self.blocked}): try again later")
+
+    def _tick(self) -> None:
+        now = time.monotonic()
+        late: list[tuple[_Slot, RainbowError | None]] = []
+        while self._outbox and self._outbox[0].deadline <= now:
+            why = self._down or (f"blocked: {self.blocked}" if self.blocked is not None else "no channel")
+            late.append((self._outbox.popleft(), PublishFailed(f"not sent within {self._timeout:g} s: {why}")))
+        self._finish(late)
+        oldest = self._sent.get(self._low)
+        if oldest is not None and oldest.deadline <= now:
+            # All or nothing: after this the channel's tags mean nothing any more.
+            channel = self._channel
+            log.warning(
+                "the broker confirms nothing within %g s: replacing the channel",
+                self._timeout,
+                extra={"action": "broker.confirm_timeout", "messages": len(self._sent)},
+            )
+            self._drop_channel(PublishFailed(f"not confirmed by {self._address} within {self._timeout:g} s"))
+            if channel is not None and channel.is_open:
+                channel.close(0, "confirms stayed away")
+            self._open()
+        self._ticking = bool(self._outbox or self._sent)
+        if self._ticking:
+            self._io.later(TICK, self._tick)
+
+    def stop(self, error: RainbowError) -> None:
+        """Take nothing more; what has no outcome yet gets `error`."""
+        with self._room:
+            self._stop = self._stop or error
+            self._room.notify_all()
+        slots, self._outbox = list(self._outbox), deque()
+        self._finish([(slot, error) for slot in slots])
+        channel = self._channel
+        self._drop_channel(error)
+        if channel is not None and channel.is_open:
+            channel.close(0, "goodbye")
+
+
+def _is_reply(m: Message) -> bool:
+    """Whether `m` answers by direct reply-to: no queue, so RabbitMQ returns it when it is mandatory, delivered or not.
+
+    rabbitmq.com/docs/direct-reply-to#limitations
+    """
+    return m.exchange == "" and m.routing_key.startswith(f"{REPLIES}.")
+
+
+_EXCHANGE = re.compile(r"exchange '([^']*)'")
+_MAX_SIZE = re.compile(r"max(?:imum)? size (?:of )?(\d+)")
+
+
+def _blame(code: int, text: str) -> Any:
+    """From the broker's reason for closing a channel: message -> its own error, or None when it is innocent."""
+    exchange = _EXCHANGE.search(text)
+    if code == 404 and exchange:
+        name = exchange[1]
+        return lambda m: (
+            Unroutable(f"there is no exchange {name!r}: declare the topology first") if m.exchange == name else None
+        )
+    if code == 403 and exchange and "expired" not in text:
+        name = exchange[1]
+        return lambda m: Denied(f"no right to publish: {text}") if m.exchange == name else None
+    size = _MAX_SIZE.search(text)
+    if size:
+        limit = int(size[1])
+        return lambda m: (
+            TooLarge(f"message of {len(m.body)} bytes: the broker's limit is {limit} bytes")
+            if len(m.body) > limit
+            else None
+        )
+    return None
