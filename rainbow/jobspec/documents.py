@@ -19,6 +19,12 @@ MAX_BYTES = 1 << 20
 MAX_DEPTH = 64
 """The deepest nesting of lists and mappings taken."""
 
+MAX_VALUES = 50_000
+"""The most values in a YAML document or a mapping; those reached twice (aliases) count twice.
+
+It keeps what shared parts can grow to, and the time an evil document can cost, within bounds.
+"""
+
 MAX_INT_DIGITS = 19
 """Whole numbers have at most this many digits (they fit 64 bits)."""
 
@@ -109,13 +115,14 @@ def _constant(name: str) -> Any:
     raise invalid("", f"{name} is no number that JSON has; write a finite one")
 
 
+# A function for each number costs less than looking through the text for numbers that are too large.
 _DECODER = json.JSONDecoder(object_pairs_hook=_pairs, parse_int=_int, parse_float=_float, parse_constant=_constant)
 
 
 def _is_plain(document: dict[str, Any], max_depth: int) -> bool:
     """Whether everything in the tree is of the very types that JSON gives, and in bounds. No copy is made."""
     level: list[Any] = [document]
-    depth = 0
+    depth = values_seen = 0
     while level:
         depth += 1
         if depth > max_depth:
@@ -144,14 +151,11 @@ def _is_plain(document: dict[str, Any], max_depth: int) -> bool:
                         return False
                 elif kind is not bool and value is not None:
                     return False
-        if len(below) > 100_000:
+        values_seen += len(below)
+        if values_seen > MAX_VALUES:
             return False
         level = below
     return True
-
-
-MAX_VALUES = 1_000_000
-"""Values in a document, those reached twice counted twice, so that shared parts cannot multiply."""
 
 
 def _copied(value: Any, path: str, max_depth: int) -> Any:

@@ -256,6 +256,24 @@ def test_alternatives_cost_the_dearest() -> None:
     assert jobspec.demand == Demand(nodes=1, cores=17, gpus=4)
 
 
+@pytest.mark.parametrize(
+    ("labels", "named", "kinds"),
+    [
+        (("a", "b"), ("a", "b"), ["slot", "slot"]),
+        (("a", "b"), ("elsewhere",), ["xor_slot", "xor_slot"]),
+        (("a", "a"), ("a",), ["xor_slot", "xor_slot"]),
+        (("a",), ("elsewhere",), ["slot"]),
+    ],
+)
+def test_sibling_slots_that_no_task_tells_apart_are_alternatives(
+    labels: tuple[str, ...], named: tuple[str, ...], kinds: list[str]
+) -> None:
+    given = document(node(*(slot(core(), label=label) for label in labels)), version=9999)
+    given["tasks"] = [{"command": ["x"], "slot": name, "count": {"total": 1}} for name in named]
+    (top,) = read(given).request.resources
+    assert [child.type for child in top.children] == kinds
+
+
 def test_ranges_ask_for_their_least() -> None:
     count = {"min": 2, "max": 16, "operator": "*", "operand": 2}
     jobspec = read(document(node(slot(core("4,9")), count=count)))
