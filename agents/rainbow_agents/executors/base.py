@@ -1,0 +1,256 @@
+"""The contract of an executor: what runs jobs on a cluster. Six methods, and a listener that is told what happens.
+
+Everything is asynchronous and pipelined: `submit`, `release` and `cancel` return at once and may be called with many
+jobs at a time; what became of them reaches the listener, in any thread. The listener only puts what it is told into a
+queue, so it may be called with a lock held.
+
+Exactly one start (flux.md 5): a job is submitted *held*, its handle is written down by the agent, and only then is it
+released. `Mark` travels with the job: `claim` is random for each try to submit it, so that a held job which nobody
+wrote down is known for what it is, and an id that a fresh instance hands out again is never mistaken for an old one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal, Protocol, TypeGuard
+
+from rainbow.jobspec.request import Demand
+from rainbow.jobspec.to_v1 import FluxJob
+from rainbow.models.job import RejectCode
+
+#: How a job ended: what the event is called.
+EndState = Literal["completed", "failed", "cancelled", "lost"]
+
+#: Bytes of a job's output that travel with its last event.
+OUTPUT_TAIL = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """Whose job this is: the rainbow job, its attempt, and the one try to submit it."""
+
+    id: str
+    attempt: int
+    claim: str
+
+    def as_dict(self) -> dict[str, Any]:
+        return {"id": self.id, "attempt": self.attempt, "claim": self.claim}
+
+    @staticmethod
+    def from_dict(data: object) -> Mark | None:
+        """The mark in what a job carries; None when it is not ours."""
+        if not isinstance(data, Mapping):
+            return None
+        job, attempt, claim = data.get("id"), data.get("attempt"), data.get("claim")
+        if isinstance(job, str) and isinstance(attempt, int) and isinstance(claim, str):
+            return Mark(job, attempt, claim)
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """A job to run: V1 documents in order, each after those it depends on (one, for most jobs).
+
+    `demand` is what it takes in all. `priority` is Flux's urgency (0..31), applied at release.
+    """
+
+    mark: Mark
+    units: tuple[FluxJob, ...] = field(hash=False, compare=False)
+    demand: Demand
+    name: str | None = None
+    user: str = ""
+    priority: int = 16
+    image: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """A job that was written down, to be released: with the urgency it is to have."""
+
+    mark: Mark
+    handle: str
+    priority: int = 16
+
+
+# -- what the listener is told -----------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Submitted:
+    """The job is in, held. `handle` names it in the instance `incarnation`."""
+
+    mark: Mark
+    handle: str
+    incarnation: str
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """The executor will never run this job: `code` is the reject code, `detail` its own words."""
+
+    mark: Mark
+    code: RejectCode
+    detail: str
+
+
+@dataclass(frozen=True, slots=True)
+class Undecided:
+    """It is not known whether the job is in: the executor went away or did not answer. It is held at most."""
+
+    mark: Mark
+    detail: str
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    mark: Mark
+    handle: str
+    at: float
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """The job is over. `returncode` as `os.waitstatus_to_exitcode` has it; `code`, `detail` where there is a reason."""
+
+    mark: Mark
+    handle: str
+    at: float
+    state: EndState
+    returncode: int | None = None
+    code: str | None = None
+    detail: str | None = None
+    output: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Up:
+    """The executor can be used. What was told of jobs before may have gaps: recover."""
+
+    incarnation: str
+
+
+@dataclass(frozen=True, slots=True)
+class Down:
+    """The executor cannot be used now. It comes back by itself, with Up."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Changed:
+    """Resources went down, were drained or came back: usage is worth reporting; `graph` when what exists changed."""
+
+    graph: bool = False
+
+
+Outcome = Submitted | Refused | Undecided
+News = Started | Ended
+Happening = Outcome | News | Up | Down | Changed
+Listener = Callable[[Happening], None]
+
+
+def is_outcome(happening: Happening) -> TypeGuard[Outcome]:
+    return isinstance(happening, Submitted | Refused | Undecided)
+
+
+def is_news(happening: Happening) -> TypeGuard[News]:
+    return isinstance(happening, Started | Ended)
+
+
+# -- what it is asked ---------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """Numbers for the state report: free and whole resources, jobs waiting and running (None: not known)."""
+
+    nodes_free: int | None = None
+    cores_free: int | None = None
+    gpus_free: int | None = None
+    nodes_up: int | None = None
+    jobs_pending: int | None = None
+    jobs_running: int | None = None
+
+    def values(self) -> dict[str, int]:
+        pairs = {
+            "nodes_free": self.nodes_free,
+            "cores_free": self.cores_free,
+            "gpus_free": self.gpus_free,
+            "nodes_up": self.nodes_up,
+            "jobs_pending": self.jobs_pending,
+            "jobs_running": self.jobs_running,
+        }
+        return {name: value for name, value in pairs.items() if value is not None}
+
+
+Phase = Literal["held", "queued", "running", "ended"]
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A job carrying our mark. `ended` is set when it is over and how is known."""
+
+    mark: Mark
+    handle: str
+    phase: Phase
+    started_at: float | None = None
+    ended: Ended | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Recovery:
+    """All active jobs that carry our mark, and of those asked for by handle also the ended ones."""
+
+    incarnation: str
+    jobs: tuple[Found, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Capacity:
+    """What the registered graph holds in all, for executors that have no resources of their own to ask."""
+
+    nodes: int = 1
+    cores: int = 1
+    gpus: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """What an executor is made with. `state_dir` is its own folder; `owner` marks our jobs among those of others."""
+
+    cluster: str
+    owner: str
+    state_dir: Path
+    capacity: Capacity = Capacity()
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+
+class ExecutorDown(Exception):
+    """The executor cannot be asked now; it has told (or will tell) the listener."""
+
+
+class Executor(Protocol):
+    """Runs jobs. Made as ``Executor(context, listener)``: connects in the background, tells `Up` when it can be used.
+
+    Options that are wrong raise InvalidSettings from the constructor.
+    """
+
+    def submit(self, works: Sequence[Work]) -> None:
+        """Submit, held. Each ends in one of Submitted, Refused, Undecided within the executor's own time limit."""
+
+    def release(self, jobs: Sequence[Held]) -> None:
+        """Let them run. Idempotent; no word of it, but `recover` shows what is still held."""
+
+    def cancel(self, jobs: Sequence[Held], reason: str) -> None:
+        """End them, whatever they are doing. Idempotent; each ends in Ended (also one that never started)."""
+
+    def usage(self) -> Usage:
+        """Free resources and waiting jobs now. Raises ExecutorDown."""
+
+    def recover(self, expected: Sequence[Held]) -> Recovery:
+        """What there is of ours. An expected job that is in neither form in the answer is gone. Raises ExecutorDown."""
+
+    def close(self) -> None:
+        """Let go of everything; jobs go on running. Idempotent."""
