@@ -20,10 +20,6 @@ from urllib.parse import quote, unquote, urlsplit
 from rainbow import topology
 from rainbow.tokens import AUDIENCE, Role
 
-#: RabbitMQ reads the login before a connection's frame size is agreed on: it must fit into a frame of 4096 bytes
-#: (AMQP 0-9-1, 2.3.5), with the client's properties and the user name. Longer tokens cannot open the broker.
-MAX_TOKEN_BYTES = 3200
-
 
 def for_token(
     role: Role, clusters: Iterable[str], vhost: str | None, groups: Mapping[str, frozenset[str]] | None = None

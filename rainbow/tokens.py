@@ -5,14 +5,18 @@ A key ring file holds keys by `kid`; the first signs, all verify, so that keys r
 
 from __future__ import annotations
 
+import hmac
 import json
+import math
 import os
+import re
 import secrets
 import stat
 import time
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from hashlib import sha256
 from pathlib import Path
 from typing import Literal, cast, get_args
 
@@ -27,6 +31,10 @@ ISSUER = "rainbow"
 LEEWAY = 60.0
 #: RFC 7518 3.2: a key at least as long as the hash.
 MIN_KEY_BYTES = 32
+#: RabbitMQ reads the login before a connection's frame size is agreed on: a token must fit into a frame of 4096 bytes
+#: (AMQP 0-9-1, 2.3.5) beside the client's properties and the user name. A longer one cannot open the broker.
+MAX_BROKER_BYTES = 3200
+_KID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 _REQUIRED = ["iss", "aud", "sub", "jti", "iat", "exp", "role", "clusters"]
 
 Role = Literal["submit", "agent", "register", "admin"]
@@ -35,7 +43,10 @@ ROLES: tuple[str, ...] = get_args(Role)
 
 @dataclass(frozen=True, slots=True)
 class Principal:
-    """Who a verified token speaks for, and where. `clusters` holds names, ``@groups`` and ``*``."""
+    """Who a verified token speaks for, and where. `clusters` holds names, ``@groups`` and ``*``.
+
+    `body_sha256` (hex) binds it to one message: see `check_body`.
+    """
 
     sub: str
     role: Role
@@ -43,6 +54,7 @@ class Principal:
     jti: str
     issued_at: float
     expires_at: float
+    body_sha256: str | None = None
 
     def covers(self, cluster: str, groups: Mapping[str, frozenset[str]]) -> bool:
         """May this principal act on `cluster`, with group membership as it is now?"""
@@ -61,6 +73,8 @@ class KeyRing:
         if not self.keys:
             raise InvalidSettings("the key ring is empty: make one with `rainbow config init`")
         for kid, key in self.keys:
+            if not _KID.fullmatch(kid):
+                raise InvalidSettings(f"{kid[:80]!r} cannot name a key: use letters, digits, '.', '_' and '-'")
             if len(key) < MIN_KEY_BYTES:
                 raise InvalidSettings(f"key {kid!r} has {len(key)} bytes: at least {MIN_KEY_BYTES} are needed")
 
@@ -120,9 +134,14 @@ def issue(
     clusters: Iterable[str] = ("*",),
     ttl: float,
     scope: Sequence[str] = (),
+    body: bytes | None = None,
     now: float | None = None,
 ) -> str:
-    """A signed token for `sub`, good for `ttl` seconds. `scope` is what RabbitMQ's OAuth 2 plugin reads."""
+    """A signed token for `sub`, good for `ttl` seconds. `scope` is what RabbitMQ's OAuth 2 plugin reads.
+
+    With `body`, it is good for one message with this body alone, and travels in its header `authorization`.
+    Raises InvalidInput.
+    """
     if role not in ROLES:
         raise InvalidInput(f"no role {role!r}: choose one of {', '.join(ROLES)}")
     if not sub or len(sub) > 255:
@@ -143,7 +162,15 @@ def issue(
     }
     if scope:
         claims["scope"] = " ".join(scope)
-    return jwt.encode(claims, key, algorithm=ALGORITHM, headers={"kid": kid})
+    if body is not None:
+        claims["body_sha256"] = sha256(body).hexdigest()
+    token = jwt.encode(claims, key, algorithm=ALGORITHM, headers={"kid": kid})
+    if scope and len(token) > MAX_BROKER_BYTES:
+        raise InvalidInput(
+            f"a token for that many clusters is too long to open the broker ({len(token)} bytes, at most "
+            f"{MAX_BROKER_BYTES}): issue several, or one for '*'"
+        )
+    return token
 
 
 def verify(ring: KeyRing, token: str, *, now: float | None = None) -> Principal:
@@ -186,15 +213,35 @@ def _principal(claims: Mapping[str, object], now: float) -> Principal:
         raise Denied(f"the token's role must be one of {', '.join(ROLES)}")
     if not isinstance(clusters, list) or not all(isinstance(c, str) for c in clusters):
         raise Denied("the token's clusters must be a list of names")
-    if not isinstance(issued, int | float) or not isinstance(expires, int | float):
-        raise Denied("the token's iat and exp must be numbers")
+    issued, expires = _moment(issued), _moment(expires)
+    bound = claims.get("body_sha256")
+    if bound is not None and not isinstance(bound, str):
+        raise Denied("the token's body_sha256 must be text")
     if expires + LEEWAY < now:
         raise Denied(f"the token ran out {now - expires:.0f} s ago: ask for a new one")
     if issued > now + LEEWAY:
         raise Denied(
             f"the token is from the future by {issued - now:.0f} s (at most {LEEWAY:.0f} s are allowed): set the clocks"
         )
-    return Principal(sub, cast(Role, role), frozenset(clusters), jti, float(issued), float(expires))
+    return Principal(sub, cast(Role, role), frozenset(clusters), jti, issued, expires, bound)
+
+
+def _moment(value: object) -> float:
+    try:
+        moment = float(value) if isinstance(value, int | float) and not isinstance(value, bool) else math.nan
+    except OverflowError:
+        moment = math.inf
+    if not math.isfinite(moment):
+        raise Denied("the token's iat and exp must be times in seconds")
+    return moment
+
+
+def check_body(principal: Principal, body: bytes) -> None:
+    """Raise Denied for a token that is bound to another message than the one with this `body`."""
+    if principal.body_sha256 is None:
+        return
+    if not hmac.compare_digest(principal.body_sha256.encode(), sha256(body).hexdigest().encode()):
+        raise Denied("the token is bound to another message (claim body_sha256): ask for one for this message")
 
 
 def revoked(principal: Principal, revocations: Iterable[Revocation]) -> bool:
@@ -226,7 +273,7 @@ class Verifier:
         self._seen.clear()
 
     def verify(self, token: str, *, now: float | None = None) -> Principal:
-        """As `verify`, and refuses revoked tokens."""
+        """As `verify`, and refuses revoked tokens. Whether one is bound to a message (`check_body`) is not looked at."""
         moment = time.time() if now is None else now
         principal = self._seen.get(token)
         if principal is None:
