@@ -10,11 +10,10 @@ import typer
 from rainbow.cli import output
 from rainbow.cli.lazy import make_app
 from rainbow.cli.options import Config, Json
-from rainbow.cli.session import load_settings
+from rainbow.cli.session import connection, load_settings
 
 if TYPE_CHECKING:
     from rainbow.tokens import KeyRing
-    from rainbow.topology import Topology
 
 app = make_app()
 
@@ -65,7 +64,8 @@ def setup(
 
         write_private(oauth_config.absolute(), oauth(KeyRing.load(settings.keyring)))
     if not dry_run:
-        _declare(wanted, config)
+        with connection(settings, "rainbow-setup") as made:
+            made.broker.declare(wanted)
     names = {"exchanges": [e.name for e in wanted.exchanges], "queues": [q.name for q in wanted.queues]}
     if as_json:
         output.document({**names, "declared": not dry_run, "oauth_config": str(oauth_config) if oauth_config else None})
@@ -77,21 +77,6 @@ def setup(
         output.note(
             f"wrote {oauth_config}: put it beside rabbitmq.conf, enable rabbitmq_auth_backend_oauth2, restart RabbitMQ"
         )
-
-
-def _declare(wanted: Topology, config: Path | None) -> None:
-    from rainbow.client.connection import Connection
-    from rainbow.client.credentials import Credentials
-
-    settings = load_settings(config)
-    connection = Connection(
-        settings, Credentials.from_settings(settings), broker=None, timeout=30.0, name="rainbow-setup"
-    )
-    try:
-        connection.ready()
-        connection.broker.declare(wanted)
-    finally:
-        connection.close()
 
 
 def oauth(ring: KeyRing) -> str:

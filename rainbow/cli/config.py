@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -71,7 +72,8 @@ def init(
     from rainbow.tokens import KeyRing
 
     defaults = Settings()
-    path = config or (Path("~/.config/rainbow").expanduser() / FILE_NAME if user else Path(FILE_NAME))
+    home = Path(os.environ.get("XDG_CONFIG_HOME") or "~/.config").expanduser() / "rainbow"
+    path = config or (home / FILE_NAME if user else Path(FILE_NAME))
     path = path.expanduser().absolute()
     if path.exists() and not force:
         raise Conflict(f"{path} exists already: change it there, or use --force to replace it")

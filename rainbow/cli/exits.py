@@ -33,9 +33,11 @@ def run(args: Sequence[str] | None = None) -> int:
         finally:
             sys.stdout.flush()
     except BrokenPipeError:
-        # What is still buffered has nowhere to go: without this, Python complains when it ends.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return _PIPE
+        return _pipe()
+    except SystemExit as exc:  # typer's own answer to a broken pipe; also the end of shell completion
+        if isinstance(exc.__context__, BrokenPipeError):
+            return _pipe()
+        raise
     except (KeyboardInterrupt, typer.Abort):
         return _INTERRUPTED
     except Exception as exc:
@@ -47,6 +49,12 @@ def run(args: Sequence[str] | None = None) -> int:
     finally:
         output.as_json.reset(token)
     return code if isinstance(code, int) else 0
+
+
+def _pipe() -> int:
+    """What is still buffered has nowhere to go: without this, Python complains when it ends."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.__stdout__.fileno() if sys.__stdout__ else 1)
+    return _PIPE
 
 
 def _failed(exc: Exception) -> int:
@@ -62,6 +70,7 @@ def _failed(exc: Exception) -> int:
 
 def _usage(exc: Exception) -> str:
     message = str(getattr(exc, "format_message", exc.__str__)()).strip().rstrip(".")
+    message = message.removeprefix("Invalid value: ").replace(" Value error, ", " ")
     context = getattr(exc, "ctx", None)
     path = getattr(context, "command_path", "rainbow")
     return f"{message[:1].lower()}{message[1:]} (see `{path} --help`)"

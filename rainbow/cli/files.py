@@ -11,8 +11,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from rainbow.errors import InvalidSettings
-
 Change = Callable[[dict[str, Any]], Mapping[str, Any]]
 
 
@@ -41,7 +39,10 @@ def change(path: Path, change: Change) -> None:
         new = dict(change(dict(old)))
         for name, value in new.items():
             text = _with_section(text, name, value)
-        _check(path, text, {**old, **new})
+        whole = {**old, **new}
+        if not _holds(text, whole):
+            # Of a form (JSON, say) in which sections cannot be replaced one by one; there are no comments to lose.
+            text = _section(whole)
         write_private(path, text)
 
 
@@ -70,9 +71,7 @@ def _alone(folder: Path) -> Iterator[None]:
 
 def _with_section(text: str, name: str, value: Any) -> str:
     """`text` with the top-level section `name` holding `value`, in the place where it was or at the end."""
-    import yaml
-
-    section = yaml.safe_dump({name: value}, sort_keys=False, allow_unicode=True, default_flow_style=False)
+    section = _section({name: value})
     lines = text.splitlines(keepends=True)
     start = next((i for i, line in enumerate(lines) if re.match(rf"['\"]?{re.escape(name)}['\"]?\s*:", line)), None)
     if start is None:
@@ -87,13 +86,17 @@ def _with_section(text: str, name: str, value: Any) -> str:
     return "".join([*lines[:start], section, *lines[end:]])
 
 
-def _check(path: Path, text: str, wanted: Mapping[str, Any]) -> None:
-    """Written by people, a file may be of a form (all in one line, say) that replacing sections does not fit."""
+def _section(value: Mapping[str, Any]) -> str:
+    import yaml
+
+    text: str = yaml.safe_dump(dict(value), sort_keys=False, allow_unicode=True, default_flow_style=False)
+    return text
+
+
+def _holds(text: str, wanted: Mapping[str, Any]) -> bool:
     import yaml
 
     try:
-        fits = yaml.safe_load(text) == dict(wanted)
+        return bool(yaml.safe_load(text) == wanted)
     except yaml.YAMLError:
-        fits = False
-    if not fits:
-        raise InvalidSettings(f"{path} cannot be changed in place: begin each of its sections on a line of its own")
+        return False

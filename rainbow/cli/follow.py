@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
 
 from rainbow.cli import output, records
-from rainbow.cli.options import Config, JobIds, Json, Token, WaitLimit
+from rainbow.cli.options import Config, JobIds, Json, SomeJobIds, Token, WaitLimit
 from rainbow.cli.session import client
 
 if TYPE_CHECKING:
@@ -17,9 +17,7 @@ if TYPE_CHECKING:
 
 
 def watch(
-    ids: Annotated[
-        list[str] | None, typer.Argument(metavar="[ID...]", help="UUIDs of jobs; else your newest.", show_default=False)
-    ] = None,
+    ids: SomeJobIds = None,
     as_json: Json = False,
     config: Config = None,
     token: Token = None,

@@ -62,6 +62,8 @@ class DefaultGroup(TyperGroup):
     default: ClassVar[str] = "show"
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        if not args or (args[0] not in self.commands and args[0] not in ctx.help_option_names):
+        named = bool(args) and (args[0] in self.commands or args[0] in ctx.help_option_names)
+        completing = ctx.resilient_parsing and not args  # of the commands of the group itself
+        if not named and not completing:
             args = [self.default, *args]
         return super().parse_args(ctx, args)

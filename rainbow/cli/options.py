@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 from typing import Annotated
+from uuid import UUID
 
 import typer
 
 from rainbow.cli.output import as_json
+from rainbow.errors import InvalidInput
 
 
 def _config(ctx: typer.Context, value: Path | None) -> Path | None:
@@ -28,6 +30,15 @@ def secret_text(value: str | None) -> str | None:
         return Path(value[1:]).expanduser().read_text().strip()
     except (OSError, UnicodeDecodeError) as exc:
         raise typer.BadParameter(f"{value[1:]}: {getattr(exc, 'strerror', None) or 'not text'}") from None
+
+
+def _job_ids(value: str | list[str] | None) -> str | list[str] | None:
+    for text in [value] if isinstance(value, str) else value or ():
+        try:
+            UUID(text)
+        except ValueError:
+            raise InvalidInput(f"{text[:80]!r} is no job id: give the UUID that `rainbow submit` printed") from None
+    return value
 
 
 Config = Annotated[
@@ -55,8 +66,14 @@ Clusters = Annotated[
     list[str] | None,
     typer.Option("--cluster", "-C", metavar="NAME", help="Only this cluster or @group; may be repeated."),
 ]
-JobId = Annotated[str, typer.Argument(metavar="ID", help="UUID of a job.", show_default=False)]
-JobIds = Annotated[list[str], typer.Argument(metavar="ID...", help="UUIDs of jobs.", show_default=False)]
+JobId = Annotated[str, typer.Argument(metavar="ID", help="UUID of a job.", show_default=False, callback=_job_ids)]
+JobIds = Annotated[
+    list[str], typer.Argument(metavar="ID...", help="UUIDs of jobs.", show_default=False, callback=_job_ids)
+]
+SomeJobIds = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="[ID...]", help="UUIDs of jobs; else your newest.", show_default=False, callback=_job_ids),
+]
 Nodes = Annotated[
     Path | None,
     typer.Option("--nodes", metavar="FILE", help="Resource graph in JSON Graph Format (JSON or YAML, also .gz, .xz)."),

@@ -40,7 +40,7 @@ def register(
     token: Token = None,
     timeout: Limit = 60.0,
 ) -> None:
-    """Register a cluster by its resource graph, or change it: from the same place it may be done again.
+    """Register a cluster by its resource graph; from the same place it may be done again, and replaces all of it.
 
     What comes back: a token to submit to this cluster, for its users; and a secret for its agent alone. With --save
     both go into the settings file (all else in it stays), ready for `rainbow submit` and `rainbow receive` here.
@@ -66,18 +66,25 @@ def register(
             matcher=matcher,
             secret=secret,
         )
-    path = files.in_force(config)
-    if save:
-        files.change(path, lambda old: _saved(old, made))
-    for warning in (*summary.warnings, *made.warnings):
+    path = files.in_force(config) if save else None
+    try:
+        if path is not None:
+            files.change(path, lambda old: _saved(old, made))
+    finally:
+        # Told also when it cannot be saved: it cannot be asked for again.
+        _tell(made, summary.describe(), [*summary.warnings, *made.warnings], path, as_json=as_json)
+
+
+def _tell(made: Registration, resources: str, warnings: list[str], path: Path | None, *, as_json: bool) -> None:
+    for warning in dict.fromkeys(warnings):
         output.note(f"warning: {warning}")
     if as_json:
-        output.document({**_revealed(made), "saved": str(path) if save else None})
+        output.document({**_revealed(made), "saved": str(path) if path else None})
         return
-    output.note(f"{'registered' if made.created else 'changed'} {made.cluster}: {summary.describe()}")
+    output.note(f"{'registered' if made.created else 'changed'} {made.cluster}: {resources}")
     output.fields({"token": made.token.get_secret_value(), "secret": made.secret.get_secret_value()})
-    if save:
-        output.note(f"saved in {path}")
+    if path is not None:
+        output.note(f"they are kept in {path}")
     else:
         output.note("the token is for who may submit to it, the secret for its agent alone; --save keeps them")
 

@@ -10,15 +10,30 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from rainbow.client import Client
+    from rainbow.client.connection import Connection
     from rainbow.settings import Settings
 
 
 def load_settings(config: Path | None) -> Settings:
-    """The settings in force, with logs that fit a command: only what the person must know."""
+    """The settings in force. What libraries log is kept from the person, who gets one line about what went wrong."""
     from rainbow import logs, settings
 
-    logs.setup("debug" if os.environ.get("RAINBOW_DEBUG") else "error")
+    logs.setup("debug" if os.environ.get("RAINBOW_DEBUG") else "critical")
     return settings.load(config)
+
+
+@contextmanager
+def connection(settings: Settings, name: str, token: str | None = None, timeout: float = 30.0) -> Iterator[Connection]:
+    """A connection to the broker that is there (else raises BrokerUnavailable, BadCredentials), closed afterwards."""
+    from rainbow.client.connection import Connection
+    from rainbow.client.credentials import Credentials
+
+    made = Connection(settings, Credentials.from_settings(settings, token), broker=None, timeout=timeout, name=name)
+    try:
+        made.ready()
+        yield made
+    finally:
+        made.close()
 
 
 @contextmanager

@@ -95,6 +95,8 @@ def submit(
       rainbow submit --wait --cluster blue "echo hello from blue"
       rainbow submit --jobspec job.yaml --satisfy-only
     """
+    if not command and jobspec is None:
+        raise typer.BadParameter("say what to run: a COMMAND with its arguments, or --jobspec FILE")
     if select_option and select is None:
         raise typer.BadParameter("--select-option needs --select")
     fields: dict[str, Any] = {
@@ -199,7 +201,7 @@ def _said(answer: Answer) -> str:
             where = f" to {answer.cluster}" if answer.cluster else ""
             return f"submitted before: {answer.state or 'assigned'}{where}"
         case "no-match":
-            return f"rainbow: no cluster can run it ({matches}){error}"
+            return f"rainbow: none of {answer.total_clusters} clusters can run it{error}"
         case _:
             return f"rainbow: {answer.status}{error}"
 

@@ -70,14 +70,14 @@ def issue(
       rainbow token issue --role submit --sub alice --cluster blue --ttl 30d
     """
     from rainbow import tokens
-    from rainbow.jobspec.durations import read_duration
+    from rainbow.cli.values import seconds
 
     made = tokens.issue(
         _ring(keyring, config),
         sub=sub or getpass.getuser(),
         role=role,
         clusters=_names(cluster),
-        ttl=read_duration(ttl, "--ttl"),
+        ttl=seconds(ttl, "--ttl"),
     )
     path = files.in_force(config)
     if save:

@@ -36,6 +36,16 @@ def typed(text: str) -> bool | int | float | str:
     return text
 
 
+def seconds(text: str, option: str) -> float:
+    """A length of time (``90``, ``30s``, ``12h``, ``30d``) in seconds. Raises InvalidInput naming the option."""
+    from rainbow.jobspec.durations import read_duration
+
+    try:
+        return read_duration(text)
+    except InvalidInput:
+        raise InvalidInput(f"{option} {text!r} is no length of time: write 90, 30s, 10m, 12h or 30d") from None
+
+
 def flat_file(path: Path) -> dict[str, Any]:
     """A file of flat keys and values (JSON or YAML). Raises InvalidInput."""
     import yaml

@@ -19,7 +19,7 @@ from rainbow.models.control import parse_request
 from rainbow.settings import Settings
 
 #: Seconds the first connection may take before the socket is asked what is wrong.
-_PATIENCE = 1.5
+_PATIENCE = 1.0
 
 
 class Connection:
@@ -31,9 +31,10 @@ class Connection:
         self.timeout = timeout
         self._url = settings.broker.url.get_secret_value()
         self._owned = broker is None
-        self.broker = broker or connect(_options(settings, credentials, name))
+        self.broker = broker or connect(connect_options(settings, credentials, name))
         self.mailbox = Mailbox(self.broker)
         self.rpc = Rpc(self.broker, timeout=timeout, max_bytes=settings.limits.control_bytes, mailbox=self.mailbox)
+        self._connect_timeout = settings.broker.connect_timeout
         self._reached = False
 
     def close(self) -> None:
@@ -42,19 +43,30 @@ class Connection:
             self.broker.close()
 
     def ready(self) -> None:
-        """The first time: see that there is a broker, and say at once what is wrong if there is none."""
+        """The first time: see that there is a broker, and say at once what is wrong if there is none.
+
+        Raises BrokerUnavailable, BadCredentials."""
         if self._reached:
             return
-        end = time.monotonic() + min(_PATIENCE, self.timeout)
-        while not self.broker.status.connected and time.monotonic() < end:
-            time.sleep(0.002)
-        if not self.broker.status.connected:
-            why = why_not(self._url)
-            if why is not None:
+        begun = time.monotonic()
+        limit = min(self._connect_timeout, self.timeout)
+        looked = False
+        while not self.broker.status.connected:
+            self.broker.publish([])  # raises BadCredentials when we were refused
+            waited = time.monotonic() - begun
+            if waited > _PATIENCE and not looked:
+                looked = True
+                why = why_not(self._url)
+                if why is not None:
+                    raise BrokerUnavailable(
+                        f"cannot reach the broker {redact(self._url)}: {why}; "
+                        "start it, or set broker.url (RAINBOW_BROKER_URL)"
+                    )
+            if waited > limit:
                 raise BrokerUnavailable(
-                    f"cannot reach the broker {redact(self._url)}: {why}; "
-                    "start it, or set broker.url (RAINBOW_BROKER_URL)"
+                    f"the broker {redact(self._url)} did not let us in within {limit:g} s; `rainbow doctor` says more"
                 )
+            time.sleep(0.002)
         self._reached = True
 
     def call(self, op: str, token: str | None, timeout: float | None = None, **fields: Any) -> dict[str, Any]:
@@ -85,7 +97,7 @@ class Connection:
             time.sleep(delay)
 
 
-def _options(settings: Settings, credentials: Credentials, name: str) -> Any:
+def connect_options(settings: Settings, credentials: Credentials, name: str) -> Any:
     if not settings.broker.oauth:
         return settings_module.connect_options(settings, name)
     user = str(peek(credentials.for_broker()).get("sub") or "rainbow")

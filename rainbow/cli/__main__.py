@@ -1,0 +1,5 @@
+"""``python -m rainbow.cli`` is ``rainbow``."""
+
+from rainbow.cli import main
+
+main()

@@ -1,0 +1,191 @@
+"""Dead letters: what could not be processed, kept with its reason."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from rainbow.cli import output
+from rainbow.cli.lazy import make_app
+from rainbow.cli.options import Config, Json, Token
+from rainbow.cli.session import connection, load_settings
+from rainbow.errors import NotFound
+
+if TYPE_CHECKING:
+    from rainbow.brokers.base import Broker, Consumer
+    from rainbow.cli.letters import Letter
+
+app = make_app()
+
+Keys = Annotated[
+    list[str] | None, typer.Argument(metavar="[KEY...]", help="Those with these keys.", show_default=False)
+]
+All = Annotated[bool, typer.Option("--all", help="All of them (with --reason: all of that reason).")]
+Reason = Annotated[str | None, typer.Option("--reason", metavar="CODE", help="Only those that died of this.")]
+Look = Annotated[int, typer.Option("--limit", "-l", min=1, max=10_000, help="Look at the oldest so many.")]
+
+
+@app.callback()
+def dead() -> None:
+    """List, show, replay or drop what could not be processed. For operators: it needs the broker's own account.
+
+    \b
+    Examples:
+      rainbow dead list
+      rainbow dead replay --all --reason invalid
+    """
+
+
+@app.command("list")
+def list_letters(reason: Reason = None, limit: Look = 100, as_json: Json = False, config: Config = None) -> None:
+    """List dead letters, oldest first. They stay where they are.
+
+    \b
+    Example:
+      rainbow dead list --reason invalid
+    """
+    with _letters(config, limit) as (_, _, letters):
+        found = _chosen(letters, (), reason)
+    if as_json:
+        output.document({"letters": [letter.plain() for letter in found]})
+        return
+    rows = [(x.key, output.stamp(x.at), x.queue, x.reason, x.delivery.message_id, x.detail) for x in found]
+    output.table(("key", "died", "queue", "reason", "message id", "detail"), rows, empty="no dead letters")
+
+
+@app.command("show")
+def show(
+    key: Annotated[str, typer.Argument(metavar="KEY", help="As `dead list` shows it.", show_default=False)],
+    limit: Look = 1000,
+    as_json: Json = False,
+    config: Config = None,
+) -> None:
+    """Show a dead letter with its body. Tokens in it were taken out when it died.
+
+    \b
+    Example:
+      rainbow dead show 4f0c1a2b3d
+    """
+    with _letters(config, limit) as (_, _, letters):
+        letter = _chosen(letters, (key,), None)[0]
+    if as_json:
+        output.document({**letter.plain(), "body": letter.body()})
+        return
+    output.fields({**letter.plain(), "time": output.stamp(letter.at)})
+    body = letter.body()
+    output.line("")
+    output.line(body if isinstance(body, str) else json.dumps(body, indent=2, ensure_ascii=False, default=str))
+
+
+@app.command("replay")
+def replay(
+    keys: Keys = None,
+    everything: All = False,
+    reason: Reason = None,
+    limit: Look = 1000,
+    as_json: Json = False,
+    config: Config = None,
+    token: Token = None,
+) -> None:
+    """Send dead letters to where they came from, once more: after what was wrong has been mended.
+
+    Where a letter has lost its token, yours is put in: a job then runs as yours.
+
+    \b
+    Example:
+      rainbow dead replay 4f0c1a2b3d
+    """
+    from rainbow.settings import secret
+
+    own = token or secret(load_settings(config).token)
+
+    def act(broker: Broker, chosen: Sequence[Letter]) -> None:
+        broker.publish([letter.replay(own) for letter in chosen]).check(30.0)
+
+    _settle("replayed", act, keys, everything=everything, reason=reason, limit=limit, as_json=as_json, config=config)
+
+
+@app.command("drop")
+def drop(
+    keys: Keys = None,
+    everything: All = False,
+    reason: Reason = None,
+    limit: Look = 1000,
+    as_json: Json = False,
+    config: Config = None,
+) -> None:
+    """Drop dead letters for good.
+
+    \b
+    Example:
+      rainbow dead drop --all --reason too-large
+    """
+    _settle(
+        "dropped",
+        lambda *_: None,
+        keys,
+        everything=everything,
+        reason=reason,
+        limit=limit,
+        as_json=as_json,
+        config=config,
+    )
+
+
+def _settle(
+    verb: str,
+    act: Callable[[Broker, Sequence[Letter]], None],
+    keys: list[str] | None,
+    *,
+    everything: bool,
+    reason: str | None,
+    limit: int,
+    as_json: bool,
+    config: Path | None,
+) -> None:
+    """Do `act` with the letters chosen, and take them out of the queue afterwards."""
+    if bool(keys) == everything:
+        raise typer.BadParameter("say which: their keys (`rainbow dead list`), or --all")
+    with _letters(config, limit) as (broker, consumer, letters):
+        chosen = _chosen(letters, keys or (), reason)
+        act(broker, chosen)
+        consumer.ack([letter.delivery for letter in chosen])
+        letters[:] = [letter for letter in letters if letter not in chosen]
+    if as_json:
+        output.document({verb: [letter.key for letter in chosen]})
+    else:
+        output.note(f"{verb} {len(chosen)} dead letter(s)")
+
+
+def _chosen(letters: Sequence[Letter], keys: Sequence[str], reason: str | None) -> list[Letter]:
+    known = {letter.key for letter in letters}
+    for key in keys:
+        if key not in known:
+            raise NotFound(f"no dead letter {key} among the oldest {len(letters)} (`rainbow dead list`)")
+    return [
+        letter for letter in letters if (not keys or letter.key in keys) and (reason is None or letter.reason == reason)
+    ]
+
+
+@contextmanager
+def _letters(config: Path | None, limit: int) -> Iterator[tuple[Broker, Consumer, list[Letter]]]:
+    """The oldest letters, held while the block runs; those still in the list afterwards go back to the queue."""
+    from rainbow import topology
+    from rainbow.cli.letters import Letter, keep
+    from rainbow.cli.receive import take
+
+    with connection(load_settings(config), "rainbow-dead") as made:
+        broker = made.broker
+        wanted = min(limit, broker.stats(topology.DEAD_QUEUE).messages)
+        consumer = broker.consume(topology.DEAD_QUEUE, prefetch=max(1, wanted))
+        try:
+            letters = [Letter(delivery) for delivery in take(consumer, wanted)]
+            yield broker, consumer, letters
+            keep(broker, consumer, letters)
+        finally:
+            consumer.cancel()
