@@ -1,6 +1,6 @@
 """The contract of a store plugin: who the clusters are, and what became of each job.
 
-Two tables of six methods each. Every write is idempotent or a compare-and-set, since a client library may
+Two tables of six methods each, and a small one of three. Every write is idempotent or a compare-and-set, since a client library may
 send a write twice. Anything that cannot reach the store raises StoreUnavailable: the caller learnt nothing, and
 asks again; a store that refuses our password or lacks a right raises BadCredentials.
 Times are seconds since 1970. How long something lasts (`reserve_s`, `ttl`, `keep`) is counted on the store's own
@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from rainbow.jobspec.request import Demand
-from rainbow.models.cluster import ClusterRecord, ClusterState, Revocation, StateReport
+from rainbow.models.cluster import ClusterRecord, ClusterState, Enrolment, Revocation, StateReport
 from rainbow.models.job import JobEvent, JobRecord
 
 
@@ -151,9 +151,26 @@ class Ledger(Protocol):
         Records come without history and answer."""
 
 
+class Enrolments(Protocol):
+    """Agents that ask to be let in (`rainbow.enrolment`): few, short-lived, found by cluster and mark. `now` is the
+    caller's clock; those whose `until` has passed are not there any more."""
+
+    def put(self, enrolment: Enrolment) -> None:
+        """Write one, in place of what was there for its cluster and mark."""
+
+    def get(self, cluster: str, mark: str, now: float) -> Enrolment | None:
+        """The one of this cluster and mark."""
+
+    def all(self, now: float) -> list[Enrolment]:
+        """All there are, in any order."""
+
+
 class Store(Protocol):
     @property
     def clusters(self) -> ClusterTable: ...
+
+    @property
+    def enrolments(self) -> Enrolments: ...
 
     @property
     def jobs(self) -> Ledger: ...
