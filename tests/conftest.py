@@ -31,9 +31,8 @@ T = TypeVar("T")
 
 def pytest_configure(config: pytest.Config) -> None:
     if not hasattr(config, "workerinput"):
-        folder = tempfile.mkdtemp(prefix="rainbow-tests-")
-        os.environ["RAINBOW_TEST_RUN"] = folder
-        config.stash[_RUN] = Run(Path(folder))
+        config.stash[_RUN] = run = Run.begin()
+        os.environ["RAINBOW_TEST_RUN"] = str(run.folder)
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:

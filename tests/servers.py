@@ -32,6 +32,7 @@ from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 START_LIMIT = 120.0
+RUN_PREFIX = "rainbow-tests-"
 VHOST_PREFIX = "rainbow-test-"
 
 
@@ -77,9 +78,21 @@ class Run:
         self.folder = folder
         self._notes = folder / "started.json"
 
+    @classmethod
+    def begin(cls) -> Run:
+        """A new one, owned by this process. Ends those whose owner was killed before it could."""
+        for old in Path(tempfile.gettempdir()).glob(f"{RUN_PREFIX}*"):
+            with contextlib.suppress(OSError, ValueError):
+                pid, started = (old / "owner").read_text().split()
+                if started_at(int(pid)) != started:
+                    cls(old).end()
+        run = cls(Path(tempfile.mkdtemp(prefix=RUN_PREFIX)))
+        (run.folder / "owner").write_text(f"{os.getpid()} {started_at(os.getpid())}")
+        return run
+
     @property
     def name(self) -> str:
-        return self.folder.name.removeprefix("rainbow-tests-")
+        return self.folder.name.removeprefix(RUN_PREFIX)
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[dict[str, Any]]:

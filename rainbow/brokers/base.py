@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from rainbow.errors import RainbowError, TimedOut
+from rainbow.errors import InvalidInput, RainbowError, TimedOut
 from rainbow.topology import Topology
 
 #: The queue name that means "answers to what I publish": RabbitMQ's direct reply-to, or a private queue.
@@ -78,8 +78,10 @@ class Status:
 class Receipt:
     """What became of published messages: one outcome each, None for "the broker has it" (confirmed and routed).
 
-    Outcomes are PublishFailed or its subclasses. A receipt always completes: with errors when the connection
-    is lost or the plugin's publish time limit runs out; such a message may or may not have arrived.
+    Outcomes are PublishFailed or its subclasses, which may be retried; TooLarge, InvalidInput (it cannot be sent)
+    and Denied (no right to publish there), where trying again cannot help. A receipt always completes: with errors
+    when the connection is lost or the plugin's publish time limit runs out; such a message may or may not have
+    arrived.
     """
 
     __slots__ = ("_callback", "_event", "_lock", "_open", "outcomes")
@@ -138,6 +140,16 @@ class Receipt:
                 self._callback = callback
                 return
         callback(self)
+
+
+#: Seconds a `take` from a cancelled consumer lasts at most: a loop that has not noticed must not spin.
+CANCELLED_PAUSE = 0.05
+
+
+def check_prefetch(prefetch: int) -> None:
+    """Used by plugins. Raises InvalidInput for a `prefetch` that AMQP has no room for."""
+    if not 1 <= prefetch <= 65535:
+        raise InvalidInput(f"prefetch is 1 to 65535, not {prefetch}")
 
 
 class Consumer(Protocol):

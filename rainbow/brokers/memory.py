@@ -23,11 +23,21 @@ from functools import cache
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from rainbow.brokers.base import REPLIES, Delivery, Message, QueueStats, Receipt, Status
+from rainbow.brokers.base import (
+    CANCELLED_PAUSE,
+    REPLIES,
+    Delivery,
+    Message,
+    QueueStats,
+    Receipt,
+    Status,
+    check_prefetch,
+)
 from rainbow.brokers.deaths import Reason, is_cycle, with_death
 from rainbow.errors import (
     BrokerUnavailable,
     NotFound,
+    PublishFailed,
     QueueFull,
     RainbowError,
     TooLarge,
@@ -308,6 +318,9 @@ class MemoryConsumer:
         self.epoch += 1
 
     def take(self, limit: int, timeout: float) -> list[Delivery]:
+        if self.cancelled:
+            time.sleep(min(timeout, CANCELLED_PAUSE))
+            return []
         with self._hub.lock:
             self._arrived.wait_for(lambda: self._buffer or self.cancelled, timeout)
             if self.cancelled:
@@ -433,7 +446,7 @@ class MemoryBroker:
             outcomes: list[RainbowError | None] = []
             for m in messages:
                 if self._closed:
-                    outcomes.append(BrokerUnavailable("the broker connection is closed"))
+                    outcomes.append(PublishFailed("the broker connection is closed"))
                 elif len(m.body) > limit:
                     outcomes.append(TooLarge(f"message of {len(m.body)} bytes: the limit is {limit}"))
                 else:
@@ -445,6 +458,7 @@ class MemoryBroker:
     def consume(self, queue: str, *, prefetch: int) -> MemoryConsumer:
         with self._hub.lock:
             self._check_open()
+            check_prefetch(prefetch)
             private = queue == REPLIES
             name = f"{_PRIVATE}{uuid.uuid4().hex}" if private else queue
             if private:

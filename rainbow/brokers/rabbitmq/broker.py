@@ -12,14 +12,14 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
-from rainbow.brokers.base import REPLIES, Consumer, Message, QueueStats, Receipt, Status
+from rainbow.brokers.base import REPLIES, Consumer, Message, QueueStats, Receipt, Status, check_prefetch
 from rainbow.brokers.rabbitmq import calls
 from rainbow.brokers.rabbitmq.consumer import QueueConsumer, ReplyConsumer
 from rainbow.brokers.rabbitmq.link import Link, Parameters
 from rainbow.brokers.rabbitmq.loop import IoThread
 from rainbow.brokers.rabbitmq.publisher import Publisher
 from rainbow.brokers.rabbitmq.wire import Connection
-from rainbow.errors import BadCredentials, BrokerUnavailable, InvalidInput, PublishFailed, RainbowError
+from rainbow.errors import BadCredentials, BrokerUnavailable, PublishFailed, RainbowError
 from rainbow.topology import Topology
 
 if TYPE_CHECKING:
@@ -100,8 +100,7 @@ class RabbitMQBroker:
 
     def consume(self, queue: str, *, prefetch: int) -> Consumer:
         self._check()
-        if not 1 <= prefetch <= 65535:
-            raise InvalidInput(f"prefetch is 1 to 65535, not {prefetch}")
+        check_prefetch(prefetch)
         if queue == REPLIES:
             replies = ReplyConsumer(
                 self._io, self._publisher, max(prefetch, self._options.max_in_flight), self._replies_gone

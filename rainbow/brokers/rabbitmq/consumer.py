@@ -17,7 +17,7 @@ from typing import Any
 from pika import exceptions as pika_exceptions
 
 from rainbow.backoff import Backoff
-from rainbow.brokers.base import REPLIES, Delivery
+from rainbow.brokers.base import CANCELLED_PAUSE, REPLIES, Delivery
 from rainbow.brokers.rabbitmq.loop import IoThread
 from rainbow.brokers.rabbitmq.publisher import Publisher, ReplySink
 from rainbow.brokers.rabbitmq.wire import Connection, ack_frame, nack_frame
@@ -68,6 +68,9 @@ class _Buffer:
 
     def take(self, limit: int, timeout: float) -> list[Delivery]:
         items = self._items
+        if self._closed and self._error is None:
+            time.sleep(min(timeout, CANCELLED_PAUSE))
+            return []
         if not items:
             end = time.monotonic() + timeout
             with self._arrived:
