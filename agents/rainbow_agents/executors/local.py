@@ -25,7 +25,6 @@ import secrets
 import selectors
 import shutil
 import signal
-import subprocess
 import sys
 import threading
 import time
@@ -177,16 +176,18 @@ def _locked(path: Path) -> bool:
 
 
 class _Job:
-    """A job this executor has in its queue or watches."""
+    """A job this executor has in its queue or watches. `pid` is its runner's when we started that one."""
 
-    __slots__ = ("demand", "folder", "pidfd", "process", "queued")
+    __slots__ = ("demand", "folder", "over", "pid", "pidfd", "pipe", "queued")
 
     def __init__(self, folder: Folder, demand: Demand) -> None:
         self.folder = folder
         self.demand = demand
         self.queued = False
-        self.process: subprocess.Popen[bytes] | None = None
+        self.pid: int | None = None
         self.pidfd: int | None = None
+        self.pipe: int | None = None
+        self.over = False
 
 
 class LocalExecutor:
@@ -250,8 +251,12 @@ class LocalExecutor:
                 job = self._job(held)
                 if job is None or job.queued or job.folder.started() is not None:
                     continue
+                try:
+                    runner.write(str(job.folder.path), "queued.json", self._name)
+                except FileNotFoundError:  # another agent ended it, and moved the folder
+                    self._jobs.pop(held.handle, None)
+                    continue
                 job.queued = True
-                runner.write(str(job.folder.path), "queued.json", self._name)
                 self._slots.add(held.handle, job.demand, held.priority)
         self._poke()
 
@@ -384,6 +389,8 @@ class LocalExecutor:
                 if key.fd == self._wake:
                     with contextlib.suppress(BlockingIOError):
                         os.eventfd_read(self._wake)
+                elif key.fd == key.data.pipe:
+                    self._started_now(key.data)
                 else:
                     self._over_now(key.data)
         self._selector.close()
@@ -393,15 +400,7 @@ class LocalExecutor:
         for handle in self._slots.ready():
             job = self._jobs[str(handle)]
             try:
-                job.process = subprocess.Popen(  # noqa: S603
-                    [sys.executable, "-I", "-S", runner.__file__, str(job.folder.path)],
-                    stdin=subprocess.DEVNULL,
-                    stdout=subprocess.DEVNULL,
-                    stderr=subprocess.DEVNULL,
-                    env={},
-                    cwd="/",
-                    start_new_session=True,
-                )
+                self._spawn(job)
             except OSError as exc:
                 log.warning("no process for a job: %s", exc, extra={"action": "local.start", "handle": handle})
                 if job.folder.cancel_first():
@@ -410,10 +409,41 @@ class LocalExecutor:
                     )
                     self._finish(job)
                     told.append(ended)
-                continue
-            told.append(Started(job.folder.mark, job.folder.handle, time.time()))
-            self._attend(job, job.process.pid)
         return told
+
+    def _spawn(self, job: _Job) -> None:
+        """Start the runner: with no environment, in a session of its own, and a pipe to say that it has started."""
+        readable, writable = os.pipe()
+        try:
+            job.pid = os.posix_spawn(
+                sys.executable,
+                [sys.executable, "-I", "-S", runner.__file__, str(job.folder.path)],
+                {},
+                file_actions=[
+                    (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
+                    (os.POSIX_SPAWN_DUP2, writable, 1),
+                    (os.POSIX_SPAWN_OPEN, 2, os.devnull, os.O_WRONLY, 0),
+                ],
+                setsid=True,
+            )
+        except OSError:
+            os.close(readable)
+            raise
+        finally:
+            os.close(writable)
+        job.pipe = readable
+        self._selector.register(readable, selectors.EVENT_READ, job)
+        self._attend(job, job.pid)
+
+    def _started_now(self, job: _Job) -> None:
+        """The runner wrote that it starts the job, or ended without."""
+        assert job.pipe is not None
+        started = os.read(job.pipe, 64)
+        self._selector.unregister(job.pipe)
+        os.close(job.pipe)
+        job.pipe = None
+        if started:
+            self._listener(Started(job.folder.mark, job.folder.handle, time.time()))
 
     def _attend(self, job: _Job, pid: int | None = None) -> None:
         """Be told when the runner of `job` ends."""
@@ -426,7 +456,7 @@ class LocalExecutor:
             job.pidfd = os.pidfd_open(pid)
         except ProcessLookupError:
             return  # it ended already: the next `recover` sees it
-        if job.process is None and not job.folder.runner_lives():
+        if job.pid is None and not job.folder.runner_lives():
             os.close(job.pidfd)  # the pid is somebody else's by now
             job.pidfd = None
             return
@@ -434,17 +464,21 @@ class LocalExecutor:
         self._poke()
 
     def _over_now(self, job: _Job) -> None:
+        if job.pipe is not None:
+            self._started_now(job)  # so that the start is told before the end
         with self._lock:
             assert job.pidfd is not None
             self._selector.unregister(job.pidfd)
             os.close(job.pidfd)
             job.pidfd = None
-            if job.process is not None:
-                job.process.wait()
+            if job.pid is not None:
+                os.waitpid(job.pid, 0)
+                job.pid = None
             ended = None
+            if job.over:
+                return
             phase = job.folder.phase() if job.folder.path.is_dir() else None
             if phase == "running":  # ours lost to another runner, which is to be watched
-                job.process = None
                 self._attend(job)
             elif phase is None:  # another agent saw it first and moved the folder
                 self._slots.done(job.folder.handle)
@@ -460,6 +494,7 @@ class LocalExecutor:
             self._listener(ended)
 
     def _finish(self, job: _Job) -> None:
+        job.over = True
         self._slots.done(job.folder.handle)
         self._jobs.pop(job.folder.handle, None)
         self._move(job.folder)

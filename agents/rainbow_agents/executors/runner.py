@@ -7,6 +7,8 @@ It outlives the agent, so that a job neither ends nor starts twice when the agen
   ``cancelled`` when a cancel came first; a second runner finds it there and goes away;
 - how it ended is in ``FOLDER/status.json``, written whole or not at all.
 
+Standard output is a pipe to the agent: ``started`` is written there when the job is ours to start.
+
 ``FOLDER/job.json``: ``{units: [{command, ntasks, cwd, environment, duration}], output_bytes, kill_after}``; units run
 one after another, the next only after success. SIGTERM ends the job as cancelled: its tasks get SIGTERM, and SIGKILL
 `kill_after` seconds later. A task runs in a session of its own, with standard input from /dev/null and its
@@ -207,6 +209,7 @@ def started_at(pid: int) -> str | None:
 
 
 def main(folder: str) -> int:
+    os.chdir("/")
     stopped: list[str] = []
     runner: Runner | None = None
 
@@ -229,6 +232,9 @@ def main(folder: str) -> int:
     except (BlockingIOError, FileExistsError):
         return 0  # another runner has it, or had it, or it was cancelled before
     started = time.time()
+    with contextlib.suppress(OSError):  # the agent may be gone
+        os.write(1, b"started")
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
     with open(os.path.join(folder, "job.json"), "rb") as file:
         runner = Runner(folder, json.load(file), wake)
     if stopped:
