@@ -21,14 +21,14 @@ PLENTY = 1 << 62
 
 
 class Unit:
-    """`count` vertices of one type, each with `kids` placed below it."""
+    """`count` vertices of one type, each with `kids` placed below it. `free`: as in `Siblings`."""
 
-    __slots__ = ("amounts", "bit", "count", "hosted", "kids", "type")
+    __slots__ = ("amounts", "bit", "count", "free", "hosted", "kids", "type")
 
-    def __init__(self, type_: str, kids: Siblings, bit: int, count: int) -> None:
-        self.type, self.kids, self.bit, self.count = type_, kids, bit, count
+    def __init__(self, type_: str, kids: tuple[Need, ...], bit: int, count: int, free: bool) -> None:
+        self.type, self.kids, self.bit, self.count, self.free = type_, kids, bit, count, free
         self.amounts: dict[Shape, int] = {}
-        self.hosted: dict[tuple[Shape, bool], bool] = {}
+        self.hosted: dict[Shape, bool] = {}
 
 
 class Leaf:
@@ -44,10 +44,10 @@ class Leaf:
 class Local:
     """`count` slots, each of which must fit into one node (or beside the nodes at one vertex)."""
 
-    __slots__ = ("amounts", "content", "count")
+    __slots__ = ("amounts", "content", "count", "names")
 
-    def __init__(self, content: Siblings, count: int) -> None:
-        self.content, self.count = content, count
+    def __init__(self, content: Siblings, names: frozenset[str], count: int) -> None:
+        self.content, self.names, self.count = content, names, count
         self.amounts: dict[Shape, int] = {}
 
 
@@ -57,16 +57,23 @@ class Siblings:
     `free` says that the place is inside a node, or in a graph without nodes.
     """
 
-    __slots__ = ("copies_below", "free", "key", "leaves", "locals", "needs", "rivals", "tops", "units")
+    __slots__ = ("copies_below", "free", "leaves", "locals", "rivals", "units")
 
-    def __init__(self, needs: tuple[Need, ...], free: bool) -> None:
-        self.needs, self.free = needs, free
+    def __init__(self, free: bool) -> None:
+        self.free = free
         self.units: list[Unit] = []
         self.leaves: list[Leaf] = []
         self.locals: list[Local] = []
-        self.tops: list[frozenset[str]] = []
         self.copies_below: dict[Shape, int] = {}
         self.rivals: dict[frozenset[tuple[str, str]], bool] = {}
+
+    def tops(self) -> list[frozenset[str]]:
+        """For each sibling, the types of the vertices it takes."""
+        return [
+            *[frozenset((unit.type,)) for unit in self.units],
+            *[frozenset((leaf.type,)) for leaf in self.leaves],
+            *[slot.names for slot in self.locals],
+        ]
 
 
 class Engine:
@@ -88,51 +95,64 @@ class Engine:
         known = self._resolved.get(key)
         if known is not None:
             return known
-        made = self._resolved[key] = Siblings(needs, free)
-        units: dict[tuple[str, tuple[Need, ...], int], int] = {}
+        made = self._resolved[key] = Siblings(free)
+        units: dict[tuple[str, tuple[Need, ...], int], Unit] = {}
         leaves: dict[tuple[str, int], dict[int, int]] = {}
-        slots: dict[tuple[Need, ...], int] = {}
-
-        def add(row: tuple[Need, ...], times: int) -> None:
-            for need in row:
-                if need.is_slot:
-                    if free or not self.above.isdisjoint(need.names()):
-                        add(need.kids, times * need.count)
-                    else:
-                        slots[need.kids] = slots.get(need.kids, 0) + times * need.count
-                elif need.kids:
-                    unit = (need.type, need.kids, need.bit)
-                    units[unit] = units.get(unit, 0) + times * need.count
-                else:
-                    claims = leaves.setdefault((need.type, need.bit), {})
-                    claims[need.count] = claims.get(need.count, 0) + times
-
-        add(needs, 1)
-        # Kids are resolved where they are placed: see `hosts`. The outer form serves as the key.
-        made.units = [Unit(kind, self.resolve(kids, free), bit, count) for (kind, kids, bit), count in units.items()]
-        made.leaves = [
-            Leaf(kind, bit, tuple(sorted(claims.items(), reverse=True))) for (kind, bit), claims in leaves.items()
-        ]
-        made.locals = [Local(self.resolve(kids, True), count) for kids, count in slots.items()]
-        made.tops = [
-            *(frozenset((unit.type,)) for unit in made.units),
-            *(frozenset((leaf.type,)) for leaf in made.leaves),
-            *(frozenset().union(*(kid.names() for kid in slot.content.needs)) for slot in made.locals),
-        ]
+        slots: dict[tuple[Need, ...], Local] = {}
+        self._add(needs, 1, free, units, leaves, slots)
+        if units:
+            made.units = list(units.values())
+        if leaves:
+            made.leaves = [
+                Leaf(kind, bit, tuple(sorted(claims.items(), reverse=True)))
+                for (kind, bit), claims in leaves.items()
+            ]
+        if slots:
+            made.locals = list(slots.values())
         return made
+
+    def _add(
+        self,
+        row: tuple[Need, ...],
+        times: int,
+        free: bool,
+        units: dict[tuple[str, tuple[Need, ...], int], Unit],
+        leaves: dict[tuple[str, int], dict[int, int]],
+        slots: dict[tuple[Need, ...], Local],
+    ) -> None:
+        for need in row:
+            count, kids = times * need.count, need.kids
+            if need.is_slot:
+                if free or not self.above.isdisjoint(need.names):
+                    self._add(kids, count, free, units, leaves, slots)
+                elif kids in slots:
+                    slots[kids].count += count
+                else:
+                    slots[kids] = Local(self.resolve(kids, True), need.names, count)
+            elif kids:
+                key = (need.type, kids, need.bit)
+                if key in units:
+                    units[key].count += count
+                else:
+                    units[key] = Unit(need.type, kids, need.bit, count, free)
+            else:
+                claims = leaves.setdefault((need.type, need.bit), {})
+                claims[need.count] = claims.get(need.count, 0) + times
 
     def compete(self, siblings: Siblings, nested: frozenset[tuple[str, str]]) -> bool:
         """Whether two of the siblings can want the same vertex, where `nested` says what lies below what."""
         known = siblings.rivals.get(nested)
         if known is None:
-            tops = siblings.tops
             # A leaf's vertices may also lie in each other; which of them to take is a choice as well.
-            known = any((leaf.type, leaf.type) in nested for leaf in siblings.leaves) or any(
-                not tops[i].isdisjoint(tops[j])
-                or any((a, b) in nested or (b, a) in nested for a in tops[i] for b in tops[j])
-                for i in range(len(tops))
-                for j in range(i)
-            )
+            known = any((leaf.type, leaf.type) in nested for leaf in siblings.leaves)
+            if not known and len(siblings.units) + len(siblings.leaves) + len(siblings.locals) > 1:
+                tops = siblings.tops()
+                known = any(
+                    not tops[i].isdisjoint(tops[j])
+                    or any((a, b) in nested or (b, a) in nested for a in tops[i] for b in tops[j])
+                    for i in range(len(tops))
+                    for j in range(i)
+                )
             siblings.rivals[nested] = known
         return known
 
@@ -161,8 +181,6 @@ class Engine:
         nested: frozenset[tuple[str, str]],
         enough: int,
     ) -> int:
-        if not siblings.tops:
-            return PLENTY
         if self.compete(siblings, nested):
             from rainbow.resources.packing import pack
 
@@ -201,13 +219,11 @@ class Engine:
         """Whether a vertex of this shape can serve as one of the unit."""
         if unit.bit >= 0 and not shape.mark >> unit.bit & 1:
             return False
-        # Inside a node, and beside the nodes, slots have no further locality to keep.
-        free = unit.kids.free or shape.is_target or not shape.outer
-        known = unit.hosted.get((shape, free))
+        known = unit.hosted.get(shape)
         if known is None:
-            kids = unit.kids if free == unit.kids.free else self.resolve(unit.kids.needs, free)
-            known = self.copies_in(kids, shape, 1) > 0
-            unit.hosted[shape, free] = known
+            # Inside a node, and beside the nodes, slots have no further locality to keep.
+            free = unit.free or shape.is_target or not shape.outer
+            known = unit.hosted[shape] = self.copies_in(self.resolve(unit.kids, free), shape, 1) > 0
         return known
 
     # -- leaves ----------------------------------------------------------------------------------

@@ -71,7 +71,7 @@ class Dimensions:
         return len(self.caps) - 1
 
     def unit(self, unit: Unit, need: int) -> int:
-        key = (unit.type, unit.kids.needs, unit.bit)
+        key = (unit.type, unit.kids, unit.bit)
         known = self.units.get(key)
         if known is None:
             known = self.units[key] = (unit, self.new(0))
@@ -213,8 +213,7 @@ class Packing(Space):
         self._regions: dict[Children, Frontier] = {}
         self._regional: Regional | None = None
         for slot, _ in self.slots:
-            for need in slot.content.needs:
-                self.types = self.types | need.names()
+            self.types = self.types | slot.names
 
     def fits(self) -> bool:
         groups = self.groups()

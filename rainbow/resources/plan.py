@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from itertools import product
+from dataclasses import dataclass
+from itertools import islice, product
 
 from rainbow.jobspec.request import SLOT, XOR_SLOT, Constraint, Request, Requirement, Want
 
@@ -13,26 +13,26 @@ MAX_ALTERNATIVES = 256
 Wishes = tuple[str, tuple[Requirement, ...]]
 
 
-@dataclass(frozen=True, slots=True)
 class Need:
-    """A `Want` of which at least one is wanted. `bit` numbers its `requires` (-1: none); `kids` is empty for a
-    leaf, which asks for an amount (sum of sizes); for all others `count` is a number of vertices or slots."""
+    """A `Want` of which at least one is wanted; equal needs of one plan are one object.
 
-    type: str
-    count: int
-    kids: tuple[Need, ...]
-    bit: int
-    maximum: int | None
+    `bit` numbers its `requires` (-1: none). `kids` is empty for a leaf, which asks for an amount (sum of sizes);
+    for all others `count` is a number of vertices or slots. `names` are the types asked for here, looking through
+    slots.
+    """
 
-    @property
-    def is_slot(self) -> bool:
-        return self.type == SLOT
+    __slots__ = ("bit", "count", "is_slot", "kids", "maximum", "names", "type")
 
-    def names(self) -> frozenset[str]:
-        """The types asked for here, looking through slots."""
+    def __init__(self, type_: str, count: int, kids: tuple[Need, ...], bit: int, maximum: int | None) -> None:
+        self.type, self.count, self.kids, self.bit, self.maximum = type_, count, kids, bit, maximum
+        self.is_slot = type_ == SLOT
+        self.names: frozenset[str]
         if not self.is_slot:
-            return frozenset((self.type,))
-        return frozenset().union(*(kid.names() for kid in self.kids))
+            self.names = frozenset((type_,))
+        elif len(kids) == 1:
+            self.names = kids[0].names
+        else:
+            self.names = frozenset().union(*[kid.names for kid in kids])
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,50 +54,9 @@ class Plan:
 
 
 def make_plan(request: Request) -> Plan:
-    wishes: list[Wishes] = []
-    zero = False
-
-    def bit_of(kind: str, requires: tuple[Requirement, ...]) -> int:
-        if not requires:
-            return -1
-        wish = (kind, requires)
-        if wish not in wishes:
-            wishes.append(wish)
-        return wishes.index(wish)
-
-    def siblings(wants: tuple[Want, ...], pushed: tuple[Requirement, ...]) -> list[tuple[Need, ...]]:
-        """All ways to choose one of each list's alternatives, at every depth."""
-        nonlocal zero
-        fixed: list[list[Need]] = []
-        either: list[Need] = []
-        for want in wants:
-            if want.count.min <= 0:
-                zero = True
-                continue
-            ways = one(want, pushed)
-            if want.type == XOR_SLOT:
-                either += ways
-            else:
-                fixed.append(ways)
-        if either:
-            fixed.append(either)
-        chosen = []
-        for combination in product(*fixed):
-            chosen.append(combination)
-            if len(chosen) >= MAX_ALTERNATIVES:
-                break
-        return chosen
-
-    def one(want: Want, pushed: tuple[Requirement, ...]) -> list[Need]:
-        slot = want.type in (SLOT, XOR_SLOT)
-        requires = pushed + want.requires
-        # A slot is no vertex: what is required of it is required of the vertices directly in it.
-        bit = -1 if slot else bit_of(want.type, requires)
-        kind = SLOT if slot else want.type
-        ways = siblings(want.children, requires if slot else ())
-        return [Need(kind, want.count.min, kids, bit, want.count.max) for kids in ways]
-
-    alternatives = tuple(siblings(request.resources, ()))
+    """Plan a request. A list in which alternatives stand gives one list of needs for each way to choose."""
+    made = _Planner()
+    alternatives = made.siblings(request.resources, ())
     least: dict[str, int] | None = None
     for needs in alternatives:
         totals: dict[str, int] = {}
@@ -109,24 +68,75 @@ def make_plan(request: Request) -> Plan:
             least = {kind: min(amount, totals.get(kind, 0)) for kind, amount in least.items()}
     return Plan(
         request=request,
-        alternatives=alternatives,
-        wishes=tuple(wishes),
+        alternatives=tuple(alternatives),
+        wishes=tuple(made.wishes),
         constraint=request.constraint,
-        least=tuple((kind, amount) for kind, amount in (least or {}).items() if amount),
-        zero=zero,
+        least=tuple([(kind, amount) for kind, amount in (least or {}).items() if amount]),
+        zero=made.zero,
     )
+
+
+class _Planner:
+    def __init__(self) -> None:
+        self.wishes: list[Wishes] = []
+        self.zero = False
+        self._needs: dict[tuple[object, ...], Need] = {}
+
+    def siblings(self, wants: tuple[Want, ...], pushed: tuple[Requirement, ...]) -> list[tuple[Need, ...]]:
+        """All ways to choose one of each list's alternatives, at every depth."""
+        fixed: list[list[Need]] = []
+        either: list[Need] = []
+        single = True
+        for want in wants:
+            if want.count.min <= 0:
+                self.zero = True
+                continue
+            ways = self._ways(want, pushed)
+            if want.type == XOR_SLOT:
+                either += ways
+            else:
+                fixed.append(ways)
+                single = single and len(ways) == 1
+        if either:
+            fixed.append(either)
+            single = single and len(either) == 1
+        if single:
+            return [tuple([ways[0] for ways in fixed])]
+        return list(islice(product(*fixed), MAX_ALTERNATIVES))
+
+    def _ways(self, want: Want, pushed: tuple[Requirement, ...]) -> list[Need]:
+        kind = want.type
+        requires = pushed + want.requires if pushed else want.requires
+        bit = -1
+        if kind in (SLOT, XOR_SLOT):
+            # A slot is no vertex: what is required of it is required of the vertices directly in it.
+            kind, pushed = SLOT, requires
+        else:
+            pushed = ()
+            if requires:
+                bit = self._bit(kind, requires)
+        rows = self.siblings(want.children, pushed) if want.children else [()]
+        return [self._need(kind, want.count.min, kids, bit, want.count.max) for kids in rows]
+
+    def _need(self, kind: str, count: int, kids: tuple[Need, ...], bit: int, maximum: int | None) -> Need:
+        key = (kind, count, kids, bit, maximum)
+        known = self._needs.get(key)
+        if known is None:
+            known = self._needs[key] = Need(kind, count, kids, bit, maximum)
+        return known
+
+    def _bit(self, kind: str, requires: tuple[Requirement, ...]) -> int:
+        wish = (kind, requires)
+        if wish not in self.wishes:
+            self.wishes.append(wish)
+        return self.wishes.index(wish)
 
 
 def _add_totals(need: Need, times: int, totals: dict[str, int]) -> None:
     times *= need.count
     if not need.is_slot:
-        # With children one vertex each (at least size 0 .. so only the leaf's amount is certain).
-        totals[need.type] = totals.get(need.type, 0) + (times if not need.kids else 0)
+        # Only for a leaf it is an amount: a vertex that others hang below may have any size.
+        totals[need.type] = totals.get(need.type, 0) + (0 if need.kids else times)
     for kid in need.kids:
         _add_totals(kid, times, totals)
 
-
-def without_alternatives(want: Want) -> Want:
-    """`want` with slots in place of alternatives, for texts."""
-    kind = SLOT if want.type == XOR_SLOT else want.type
-    return replace(want, type=kind, children=tuple(map(without_alternatives, want.children)))

@@ -48,16 +48,10 @@ class Range:
             return False
         for reader in (_semantic, _pep440, _plain):
             at = reader(value)
-            if at is None:
-                continue
-            bounds = [reader(bound) for bound in (low, high) if bound is not None]
-            if None in bounds:
-                continue
-            if at is _PRE:
-                return False
-            floor = reader(low) if low is not None else at
-            ceiling = reader(high) if high is not None else at
-            return bool(floor <= at <= ceiling)  # type: ignore[operator]
+            floor = at if low is None else reader(low)
+            ceiling = at if high is None else reader(high)
+            if at is not None and floor is not None and ceiling is not None:
+                return at is not _PRE and bool(floor <= at <= ceiling)  # type: ignore[operator]
         return False
 
 
