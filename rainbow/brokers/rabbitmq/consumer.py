@@ -144,6 +144,11 @@ class QueueConsumer:
 
     # -- its user's threads --------------------------------------------------------------------------
 
+    @property
+    def epoch(self) -> int:
+        """Of the channel as it is now: a delivery of an older one is no longer ours."""
+        return self._epoch
+
     def take(self, limit: int, timeout: float) -> list[Delivery]:
         return self._buffer.take(limit, timeout)
 
