@@ -1,8 +1,8 @@
 """The contract of a store plugin: who the clusters are, and what became of each job.
 
-Two tables of six methods each, and a small one of three. Every write is idempotent or a compare-and-set, since a client library may
-send a write twice. Anything that cannot reach the store raises StoreUnavailable: the caller learnt nothing, and
-asks again; a store that refuses our password or lacks a right raises BadCredentials.
+Two tables of six methods each, and a small one of three. Every write is idempotent or a compare-and-set, since a
+client library may send a write twice. Anything that cannot reach the store raises StoreUnavailable: the caller learnt
+nothing, and asks again; a store that refuses our password or lacks a right raises BadCredentials.
 Times are seconds since 1970. How long something lasts (`reserve_s`, `ttl`, `keep`) is counted on the store's own
 clock, so that a sender with a wrong one can neither block a cluster nor lose a record.
 """
@@ -100,8 +100,8 @@ class ClusterTable(Protocol):
         """Merge state values, note the heartbeat, end the reservations that are `included`. A report for a cluster
         that is not registered, or with another `registration` than its (None fits any), is dropped.
 
-        `at` is the caller's clock. A report that comes late (an older `at` than the cluster's latest) only adds
-        values that are not there yet, and never turns `at` or `heartbeat_at` back."""
+        `at` is the caller's clock. Reports may come out of order or twice: of two values for a key the one with the
+        later `at` holds, and `at` and `heartbeat_at` of the state never go back."""
 
     def set_group(self, group: str, members: frozenset[str]) -> None:
         """Make a group exactly `members`; empty removes it. `group` is written with its ``@``."""

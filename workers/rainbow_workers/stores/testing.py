@@ -325,11 +325,14 @@ class StoreContract:
         red.clusters.report([], 1.0)
         assert red.clusters.changes(version) == Changes(version)
 
-    def test_a_report_that_comes_late_only_fills_gaps(self, red: Store) -> None:
-        red.clusters.report([StateReport(cluster="red", values={"a": 2})], 20.0)
-        red.clusters.report([StateReport(cluster="red", values={"a": 1, "b": 1})], 10.0)
+    def test_of_two_values_the_later_report_holds(self, red: Store) -> None:
+        red.clusters.report([StateReport(cluster="red", values={"a": 2, "c": 2})], 20.0)
+        red.clusters.report([StateReport(cluster="red", values={"b": 3})], 30.0)
+        red.clusters.report([StateReport(cluster="red", values={"a": 1, "b": 1, "d": 1})], 10.0)
+        red.clusters.report([StateReport(cluster="red", values={"b": 0, "c": 0})], 25.0)
         state = red.clusters.changes(0).states["red"]
-        assert (state.values, state.at, state.heartbeat_at) == ({"a": 2, "b": 1}, 20.0, 20.0)
+        assert state.values == {"a": 2, "b": 3, "c": 0, "d": 1}
+        assert (state.at, state.heartbeat_at) == (30.0, 30.0)
 
     def test_a_report_sent_twice_is_as_one(self, red: Store) -> None:
         first = [StateReport(cluster="red", values={"a": 1})]

@@ -66,19 +66,20 @@ class RedisClusters:
     def report(self, reports: Sequence[StateReport], at: float) -> None:
         if not reports:
             return
+        at = moment(at)
         packed = pack(
             [
                 [
                     r.cluster,
                     False if r.registration is None else r.registration,
                     r.heartbeat,
-                    [part for key, value in r.values.items() for part in (f"v:{key}", _scalar(value))],
+                    [part for key, value in r.values.items() for part in (f"v:{key}", f"{at!r} {_scalar(value)}")],
                     [[id, number(attempt)] for id, attempt in r.included],
                 ]
                 for r in reports
             ]
         )
-        self._connection.run("report", packed, repr(moment(at)))
+        self._connection.run("report", packed, repr(at))
 
     def set_group(self, group: str, members: frozenset[str]) -> None:
         self._connection.run("group", group, " ".join(sorted(members)))
@@ -138,7 +139,11 @@ def decode_changes(reply: list[Any], since: int, alive_after: float) -> Changes:
 def _state(fields: Any, now: float, alive_after: float) -> ClusterState:
     beat = float(fields.get(b"beat", 0))
     return ClusterState(
-        values={text(key[2:]): json.loads(value) for key, value in fields.items() if key.startswith(b"v:")},
+        values={
+            text(key[2:]): json.loads(value.partition(b" ")[2])
+            for key, value in fields.items()
+            if key.startswith(b"v:")
+        },
         at=float(fields.get(b"at", 0)),
         heartbeat_at=beat,
         alive=beat > 0.0 and now - beat <= alive_after,

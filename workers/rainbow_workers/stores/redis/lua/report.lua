@@ -1,4 +1,4 @@
--- ARGV: reports {{name, registration or false, heartbeat, {key, value, ...}, {{id, attempt}, ...}}, ...}, at
+-- ARGV: reports {{name, registration or false, heartbeat, {key, "AT VALUE", ...}, {{id, attempt}, ...}}, ...}, at
 local at = tonumber(ARGV[2])
 local reports = cmsgpack.unpack(ARGV[1])
 expire_reservations()
@@ -13,7 +13,11 @@ for i, report in ipairs(reports) do
     local last, beat = tonumber(old[1] or 0), tonumber(old[2] or 0)
     local values = report[4]
     if at < last then
-      for j = 1, #values, 2 do call('HSETNX', key, values[j], values[j + 1]) end
+      -- Others came first that were sent later: each value is weighed by itself.
+      for j = 1, #values, 2 do
+        local kept = call('HGET', key, values[j])
+        if not kept or tonumber(string.match(kept, '^%S+')) <= at then call('HSET', key, values[j], values[j + 1]) end
+      end
       values = {}
     end
     values[#values + 1] = 'at'

@@ -1,6 +1,6 @@
 -- clusters        hash: cluster -> record, opaque
 -- registrations   hash: cluster -> registration
--- state:NAME      hash: `at`, `beat`, and `v:KEY` -> value, opaque
+-- state:NAME      hash: `at`, `beat`, and `v:KEY` -> when it was reported, a space, and the value, opaque
 -- groups          hash: group -> members with spaces between
 -- revocations     hash: "KIND VALUE" -> "before until"
 
