@@ -39,9 +39,9 @@ class Threads:
         if self.failure is None:
             self.failure = exc
         if isinstance(exc, RainbowError):
-            log.error("%s", exc, extra={"action": "stop", "thread": name, "code": exc.code})
+            log.error("%s", exc, extra={"action": "stop", "part": name, "code": exc.code})
         else:
-            log.error("thread %s died", name, exc_info=exc, extra={"action": "stop", "thread": name})
+            log.error("thread %s died", name, exc_info=exc, extra={"action": "stop", "part": name})
         self.stop.set()
 
     def join(self, timeout: float) -> list[str]:
