@@ -30,15 +30,15 @@ def time_key(state: str) -> str:
 
 def said(event: JobEvent) -> dict[str, Any]:
     """The fields of the record that `event` sets."""
-    return {name: value for name in FIELDS if (value := getattr(event, name)) is not None}
+    has = event.__dict__
+    return {name: has[name] for name in FIELDS if has[name] is not None}
 
 
 def event_entry(event: JobEvent) -> dict[str, Any]:
     """The history entry of an event: ``{state, attempt, at}`` and what it says of cluster, Flux id and reason."""
-    entry: dict[str, Any] = {"state": event.state, "attempt": event.attempt, "at": event.at}
-    for name in _KEPT:
-        if (value := getattr(event, name)) is not None:
-            entry[name] = value
+    has = event.__dict__
+    entry = {"state": event.state, "attempt": event.attempt, "at": event.at}
+    entry.update({name: has[name] for name in _KEPT if has[name] is not None})
     return entry
 
 

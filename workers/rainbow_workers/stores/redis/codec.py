@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import math
+import threading
 import time
 from collections.abc import Mapping
 from typing import Any
@@ -19,6 +20,16 @@ from rainbow.models.job import JobRecord
 
 #: Lua counts in doubles.
 _LARGEST = 1 << 53
+
+
+class _Packers(threading.local):
+    """One packer for each thread: making them takes longer than packing with them."""
+
+    def __init__(self) -> None:
+        self.opaque = msgpack.Packer(unicode_errors="surrogatepass")
+
+
+_packers = _Packers()
 
 
 def pack(value: Any) -> bytes:
@@ -40,7 +51,10 @@ def unpack(data: bytes) -> Any:
 
 def unpack_text(data: bytes) -> Any:
     """A value in which every text is text."""
-    return msgpack.unpackb(data, raw=False, unicode_errors="surrogatepass")
+    try:
+        return msgpack.unpackb(data)
+    except UnicodeDecodeError:  # lone surrogates: rare, and slower
+        return msgpack.unpackb(data, unicode_errors="surrogatepass")
 
 
 def text(data: bytes) -> str:
@@ -59,9 +73,11 @@ def moment(value: float) -> float:
 
 def opaque(value: Mapping[str, Any]) -> bytes:
     """A mapping that Lua only passes on: msgpack, or JSON (which begins with a brace) for what msgpack cannot hold."""
+    packer = _packers.opaque
     try:
-        packed: bytes = msgpack.packb(value, unicode_errors="surrogatepass")
+        packed: bytes = packer.pack(value)
     except (OverflowError, TypeError, ValueError):
+        packer.reset()
         return json.dumps(value, default=str).encode()
     return packed
 

@@ -1,5 +1,5 @@
--- ARGV: call id, since, head, bound, rank of assigned, batch {{id, attempt, cluster, user, name or false, demand, at,
--- submitted_at, answer, entry, reserve_s}, ...}. Gives {outcome a letter each, {what stands in the way, ...}, changes}:
+-- ARGV: call id, since, head, bound, rank of assigned, batch {{id, attempt, cluster, user, name or false, nodes, cores,
+-- gpus, at, submitted_at, answer, entry, reserve_s}, ...}. Gives {outcome a letter each, {what stands in the way, ...}, changes}:
 -- H holds, R holds since before, X does not.
 local PLACEABLE = {submitted = true, held = true, rejected = true, assigned = true}
 local head, bound, rank = tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5])
@@ -54,15 +54,15 @@ for i, a in ipairs(batch) do
       if r.cluster then ended[#ended + 1] = reservation(r.cluster, r.attempt, id) end
       new_attempt(r)
     else
-      r = {id = id, created = a[8], times = {}}
+      r = {id = id, created = a[10], times = {}}
       job.r = r
     end
     r.state, r.rank, r.attempt, r.cluster, r.user, r.name = 'assigned', rank, attempt, cluster, a[4], a[5] or nil
-    r.times.submitted = r.times.submitted or a[8]
-    r.times.assigned = r.times.assigned or a[7]
-    job.answer = a[9]
-    note(job, '+', a[10], head, bound)
-    if registered[cluster] then reserve(cluster, attempt, id, a[6], now + a[11]) end
+    r.times.submitted = r.times.submitted or a[10]
+    r.times.assigned = r.times.assigned or a[9]
+    job.answer = a[11]
+    note(job, '+', a[12], head, bound)
+    if registered[cluster] then reserve(cluster, attempt, id, a[6], a[7], a[8], now + a[13]) end
   end
 end
 

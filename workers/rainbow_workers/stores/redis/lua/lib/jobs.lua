@@ -108,7 +108,7 @@ local function write_jobs()
   for _, job in ipairs(touched) do
     local id, r = job.id, job.r
     args[#args + 1] = P .. 'job:' .. id
-    args[#args + 1] = packed(job) .. cmsgpack.pack(job.history)
+    args[#args + 1] = job.packed and job.packed .. cmsgpack.pack(job.history) or cmsgpack.pack(r, job.history)
     if job.answer then
       args[#args + 1] = P .. 'answer:' .. id
       args[#args + 1] = job.answer

@@ -8,16 +8,15 @@ local new_demands, new_ends, new_count = {}, {}, 0
 
 local function split(demand) return string.match(demand, '^(%S+) (%S+) (%S+)$') end
 
-local function add(cluster, demand, sign)
-  local n, c, g = split(demand)
+local function add(cluster, n, c, g)
   local d = deltas[cluster]
   if not d then
     d = {0, 0, 0}
     deltas[cluster] = d
   end
-  d[1] = d[1] + sign * n
-  d[2] = d[2] + sign * c
-  d[3] = d[3] + sign * g
+  d[1] = d[1] + n
+  d[2] = d[2] + c
+  d[3] = d[3] + g
 end
 
 local function reservation(cluster, attempt, id) return cluster .. ' ' .. int(attempt) .. ' ' .. id end
@@ -28,13 +27,13 @@ local function write_new()
   new_demands, new_ends, new_count = {}, {}, 0
 end
 
-local function reserve(cluster, attempt, id, demand, untill)
+local function reserve(cluster, attempt, id, n, c, g, untill)
   local member = reservation(cluster, attempt, id)
   local i = 2 * new_count
-  new_demands[i + 1], new_demands[i + 2] = member, demand
+  new_demands[i + 1], new_demands[i + 2] = member, int(n) .. ' ' .. int(c) .. ' ' .. int(g)
   new_ends[i + 1], new_ends[i + 2] = num(untill), member
   new_count = new_count + 1
-  add(cluster, demand, 1)
+  add(cluster, n, c, g)
 end
 
 -- End reservations; those that are not there are fine.
@@ -47,7 +46,8 @@ local function release(members)
     if demand and not found[member] then
       found[member] = true
       found[#found + 1] = member
-      add(string.sub(member, 1, string.find(member, ' ', 1, true) - 1), demand, -1)
+      local n, c, g = split(demand)
+      add(string.sub(member, 1, string.find(member, ' ', 1, true) - 1), -n, -c, -g)
     end
   end
   many('HDEL', P .. 'reservations', found)
