@@ -7,14 +7,15 @@ import uuid
 from collections.abc import Callable
 from typing import Any, Self, TypeVar
 
+from rainbow_workers.service import Service, ServiceOptions
+from rainbow_workers.stores import StoreOptions, open_store
+from rainbow_workers.stores.base import Store
+
 from rainbow import codec, signing, tokens, topology
 from rainbow.brokers import ConnectOptions, connect
 from rainbow.brokers.base import REPLIES, Broker, Consumer, Delivery, Message
 from rainbow.client.rpc import Rpc
 from rainbow.tokens import KeyRing
-from rainbow_workers.service import Service, ServiceOptions
-from rainbow_workers.stores import StoreOptions, open_store
-from rainbow_workers.stores.base import Store
 
 T = TypeVar("T")
 
@@ -68,6 +69,8 @@ class Rig:
         self.service = Service(self.worker_broker, self.store, self.ring, self.options)
         self.broker = self.connect("test")
         self.broker.declare(topology.core(self.options.limits))
+        # Of direct reply-to there is one for a connection: the registrar's answers come on the other.
+        self.submitter = self.connect("submitter")
         self.token = self.issue("alice")
         self.rpc = Rpc(self.broker, token=self.issue("root", "admin"), timeout=20.0)
         self._replies: Consumer | None = None
@@ -79,7 +82,9 @@ class Rig:
     def connect(self, name: str) -> Broker:
         return connect(ConnectOptions(self.broker_url, name=name, max_message_bytes=64 << 20))
 
-    def issue(self, sub: str, role: tokens.Role = "submit", clusters: tuple[str, ...] = ("*",), ttl: float = 3600) -> str:
+    def issue(
+        self, sub: str, role: tokens.Role = "submit", clusters: tuple[str, ...] = ("*",), ttl: float = 3600
+    ) -> str:
         return tokens.issue(self.ring, sub=sub, role=role, clusters=clusters, ttl=ttl)
 
     def __enter__(self) -> Self:
@@ -91,6 +96,10 @@ class Rig:
     def close(self) -> None:
         self.service.stop()
         error = self.service.failed()
+        self.submitter.close()
+        # A broker with thousands of quorum queues is slow, and vhosts are kept for a while.
+        self.broker.delete([q.name for q in topology.core().queues])
+        self.broker.delete([q for c in self.registrations for q in topology.cluster_queues(c)])
         self.broker.close()
         self.worker_broker.close()
         self.store.close()
@@ -100,7 +109,7 @@ class Rig:
 
     def publish(self, body: bytes, **properties: Any) -> None:
         """Any bytes onto the submission exchange, confirmed."""
-        self.broker.publish([Message(topology.SUBMIT, "submit", body, **properties)]).check(20)
+        self.submitter.publish([Message(topology.SUBMIT, "submit", body, **properties)]).check(20)
 
     def send(self, **fields: Any) -> str:
         """A submission with a reply address; gives its correlation id."""
@@ -120,7 +129,7 @@ class Rig:
     @property
     def replies(self) -> Consumer:
         if self._replies is None:
-            self._replies = self.broker.consume(REPLIES, prefetch=1000)
+            self._replies = self.submitter.consume(REPLIES, prefetch=1000)
         return self._replies
 
     def _reply(self, correlation: str) -> Delivery | None:

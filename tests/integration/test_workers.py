@@ -6,14 +6,16 @@ import json
 import time
 import uuid
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import msgpack
 import pytest
-
-from rainbow import codec, topology
-from rainbow.errors import Conflict, Denied, InvalidInput, NotFound
 from rainbow_workers.service import ServiceOptions
 from rig import Rig, eventually, resources
+
+from rainbow import codec, signing, topology
+from rainbow.client.rpc import Rpc
+from rainbow.errors import Conflict, Denied, InvalidInput, NotFound
 
 OPTIONS = ServiceOptions(retry_after=0.5)
 IMPATIENT = ServiceOptions(retry_after=0.5, limits=topology.Limits(dispatch_timeout=2.0))
@@ -424,8 +426,6 @@ def test_cancel_of_an_assigned_job_reaches_the_agent_signed(rig: Rig) -> None:
     answer = rig.submit(command=["a"])
     rig.rpc.call({"op": "cancel", "ids": [answer["id"]], "reason": "changed my mind"})
     [command] = rig.broker.consume(topology.agent_queue("red"), prefetch=10).take(1, 10)
-    from rainbow import signing
-
     signing.check(rig.keys("red"), command.body, command.headers[signing.HEADER])
     sent = json.loads(command.body)
     assert (sent["id"], sent["attempt"], sent["reason"]) == (answer["id"], 1, "changed my mind")
@@ -434,14 +434,14 @@ def test_cancel_of_an_assigned_job_reaches_the_agent_signed(rig: Rig) -> None:
 def test_others_jobs_are_neither_seen_nor_cancelled(rig: Rig) -> None:
     rig.register("red")
     answer = rig.submit(command=["a"])
-    from rainbow.client.rpc import Rpc
-
-    bob = Rpc(rig.broker, token=rig.issue("bob"), timeout=10)
+    bob_broker = rig.connect("bob")
+    bob = Rpc(bob_broker, token=rig.issue("bob"), timeout=10)
     assert bob.call({"op": "status", "ids": [answer["id"]]})["jobs"] == [None]
     assert bob.call({"op": "jobs"})["jobs"] == []
     with pytest.raises(Denied):
         bob.call({"op": "cancel", "ids": [answer["id"]]})
     assert rig.job(answer["id"]) is not None
+    bob_broker.close()
 
 
 # -- the registry ----------------------------------------------------------------------------------------------
@@ -538,7 +538,6 @@ def test_load_spreads_over_clusters_by_what_is_free(rig: Rig) -> None:
 
 def test_concurrent_registrations_and_updates_do_no_harm(rig: Rig) -> None:
     """The first rainbow's server died of these."""
-    from concurrent.futures import ThreadPoolExecutor
 
     def one(number: int) -> None:
         name = f"c{number % 8}"
