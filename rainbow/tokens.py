@@ -244,12 +244,12 @@ def check_body(principal: Principal, body: bytes) -> None:
         raise Denied("the token is bound to another message (claim body_sha256): ask for one for this message")
 
 
-def revoked(principal: Principal, revocations: Iterable[Revocation]) -> bool:
-    """Is the principal's token, or everything its subject was issued until then, revoked?"""
+def revoked(jti: str, sub: str, issued_at: float, revocations: Iterable[Revocation]) -> bool:
+    """Is this token, or everything that its subject was issued until then, revoked?"""
     for entry in revocations:
-        if entry.kind == "jti" and entry.value == principal.jti:
+        if entry.kind == "jti" and entry.value == jti:
             return True
-        if entry.kind == "sub" and entry.value == principal.sub and principal.issued_at <= entry.before:
+        if entry.kind == "sub" and entry.value == sub and issued_at <= entry.before:
             return True
     return False
 
@@ -273,7 +273,7 @@ class Verifier:
         self._seen.clear()
 
     def verify(self, token: str, *, now: float | None = None) -> Principal:
-        """As `verify`, and refuses revoked tokens. Whether one is bound to a message (`check_body`) is not looked at."""
+        """As `verify`, and refuses revoked tokens. Whether one is bound to another message, `check_body` tells."""
         moment = time.time() if now is None else now
         principal = self._seen.get(token)
         if principal is None:
@@ -283,6 +283,6 @@ class Verifier:
                 self._seen.popitem(last=False)
         elif principal.expires_at + LEEWAY < moment:
             raise Denied(f"the token ran out {moment - principal.expires_at:.0f} s ago: ask for a new one")
-        if self.revocations and revoked(principal, self.revocations):
+        if self.revocations and revoked(principal.jti, principal.sub, principal.issued_at, self.revocations):
             raise Denied("the token was revoked: ask for a new one")
         return principal

@@ -15,7 +15,9 @@ class ClusterRecord(OpenWire):
     """A registered cluster. `summary` is the folded resource graph (`rainbow.resources.Summary.to_bytes`).
 
     `registration` names this registration: keys are derived from it, and only its owner may change it.
-    `identity` is the secret-free mark of who registered (made by the agent, kept in its state folder).
+    `identity` is the secret-free mark of who registered (made by the agent, kept in its state folder), `owner` the
+    subject of the token that did it first. `agent_jti` is the token its agent was given last, and `epoch` counts how
+    often that agent was revoked: each time the registration gets another name, and with it other keys.
     """
 
     name: ClusterName
@@ -28,6 +30,8 @@ class ClusterRecord(OpenWire):
     registered_at: float = 0.0
     updated_at: float = 0.0
     owner: str = ""
+    agent_jti: str = ""
+    epoch: int = 0
 
 
 class ClusterState(OpenWire):
@@ -57,6 +61,22 @@ class StateReport(OpenWire):
     included: list[tuple[str, int]] = Field(default_factory=list)
     heartbeat: bool = True
     registration: str | None = None
+
+
+class Enrolment(OpenWire):
+    """An agent without any token that asks to serve `cluster`. `mark` stands for its identity, as in a registration;
+    `code` follows from both (`rainbow.enrolment`). `place` is where it says it is. Times are seconds since 1970.
+    """
+
+    code: str
+    cluster: ClusterName
+    mark: str
+    place: str = ""
+    asked_at: float
+    until: float
+    status: Literal["pending", "approved", "denied"] = "pending"
+    decided_at: float = 0.0
+    by: str = ""
 
 
 class Revocation(OpenWire):

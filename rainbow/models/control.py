@@ -141,6 +141,32 @@ class Revoke(_Request):
     sub: Text | None = None
 
 
+class Enroll(_Request):
+    """Ask to become the agent of `cluster`, without a token; asking again tells what became of it.
+
+    `identity` is the one the agent will register with: whoever knows it gets the token once an admin approved.
+    """
+
+    op: Literal["enroll"]
+    cluster: ClusterName
+    identity: Annotated[str, Field(min_length=16, max_length=128)]
+    place: Annotated[str, Field(max_length=256)] = ""
+
+
+class ListEnrolments(_Request):
+    """Who asks to be let in, newest first."""
+
+    op: Literal["enrolments"]
+
+
+class DecideEnrolment(_Request):
+    """Approve or deny the agent that shows `code`."""
+
+    op: Literal["enrolment-decide"]
+    code: Annotated[str, Field(max_length=64)]
+    approve: bool
+
+
 AnyRequest = (
     Ping
     | Register
@@ -158,6 +184,9 @@ AnyRequest = (
     | Watch
     | Cancel
     | Revoke
+    | Enroll
+    | ListEnrolments
+    | DecideEnrolment
 )
 
 _requests: TypeAdapter[AnyRequest] = TypeAdapter(Annotated[AnyRequest, Field(discriminator="op")])

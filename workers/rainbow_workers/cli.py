@@ -57,8 +57,9 @@ def run(
 
 def build(given: object, workers: tuple[str, ...], *, declare: bool) -> tuple:  # type: ignore[type-arg]
     """Broker, store and service from the settings."""
-    from rainbow import settings
+    from rainbow import scopes, settings
     from rainbow.brokers import Tls, connect
+    from rainbow.oauth import worker_password
     from rainbow.tokens import KeyRing
     from rainbow_workers.service import Service, ServiceOptions
     from rainbow_workers.stores import StoreOptions, open_store
@@ -76,7 +77,18 @@ def build(given: object, workers: tuple[str, ...], *, declare: bool) -> tuple:  
             alive_after=given.scheduler.alive_after,
         )
     )
-    broker = connect(settings.connect_options(given, "rainbow-scheduler"))
+    vhost = scopes.vhost_of(given.broker.url.get_secret_value())
+    name = "rainbow-scheduler"
+    service: Service | None = None
+
+    def ring_now() -> KeyRing:
+        return ring if service is None else service.ring()
+
+    if given.broker.oauth:
+        password = worker_password(ring_now, vhost, name)
+        broker = connect(settings.connect_options(given, name, user=name, password=password))
+    else:
+        broker = connect(settings.connect_options(given, name))
     s = given.scheduler
     options = ServiceOptions(
         workers=workers,
@@ -91,11 +103,15 @@ def build(given: object, workers: tuple[str, ...], *, declare: bool) -> tuple:  
         retry_after=s.retry_after,
         max_attempts=s.max_attempts,
         secret=settings.secret(s.secret) if s.allow_secret else None,
+        vhost=vhost,
+        ring_file=given.keyring,
+        audit=s.audit,
         message_bytes=given.limits.message_bytes,
         control_bytes=given.limits.control_bytes,
         depth=given.limits.depth,
     )
-    return broker, store, Service(broker, store, ring, options)
+    service = Service(broker, store, ring, options)
+    return broker, store, service
 
 
 def main() -> None:

@@ -26,7 +26,8 @@ MAX_NAMED = 64
 class Job:
     """A job to be placed. `allowed` is what its tokens cover (names, ``@groups``, ``*``), `restrict` what it asked
     for itself; `tried` holds the clusters that refused it, with their reasons. `attempt` is the number this
-    assignment would have."""
+    assignment would have. `own` is what its first token covers; `others` are the further ones (jti, subject, time of
+    issue, clusters)."""
 
     id: str
     user: str
@@ -35,6 +36,8 @@ class Job:
     submitted_at: float
     jti: str = ""
     token_issued_at: float = 0.0
+    own: frozenset[str] = frozenset()
+    others: tuple[tuple[str, str, float, tuple[str, ...]], ...] = ()
     name: str | None = None
     image: str | None = None
     restrict: tuple[str, ...] | None = None

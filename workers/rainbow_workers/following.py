@@ -11,7 +11,8 @@ from rainbow_workers.world import World
 
 
 class Follower:
-    """Brings `world` and the verifier's revocations up to date, at most every `every` seconds."""
+    """Brings `world` and the verifier's revocations up to date, at most every `every` seconds; `also` is called then,
+    for what else may have changed (the key ring)."""
 
     def __init__(
         self,
@@ -20,12 +21,14 @@ class Follower:
         verifier: Verifier,
         *,
         every: float = 1.0,
+        also: Callable[[], None] = lambda: None,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._world = world
         self._store = store
         self._verifier = verifier
         self._every = every
+        self._also = also
         self._clock = clock
         self._next = 0.0
 
@@ -36,6 +39,7 @@ class Follower:
             if self._world.version == 0 or now >= self._next:
                 self._world.apply(self._store.clusters.changes(self._world.version))
                 self._world.look_around(now)
+                self._also()
                 self._next = now + self._every
             self._verifier.revocations = self._world.revocations
 

@@ -17,11 +17,12 @@ from rainbow.jobspec import Jobspec, read_cached
 from rainbow.jobspec.simple import simple
 from rainbow.models.job import Dispatch, Reason, SubmitRequest
 from rainbow.models.wire import parse
-from rainbow.tokens import Principal, Verifier
+from rainbow.tokens import Principal, Verifier, check_body, revoked
 from rainbow_workers.decide import Job
 from rainbow_workers.keys import ClusterKeys
 from rainbow_workers.ticket import HELD_DISPATCH, KIND, REGISTRATION, ROUTE, Refusal, Ticket
 
+AUTHORIZATION = "authorization"
 _RIGHT_TO_SUBMIT = frozenset({"submit", "admin"})
 
 
@@ -55,6 +56,11 @@ class Intake:
 
     def _submission(self, delivery: Delivery) -> Ticket:
         ticket = Ticket(delivery, "", reply_to=delivery.reply_to, correlation_id=delivery.correlation_id)
+        ticket.fresh = ROUTE not in delivery.headers
+        bearer = delivery.headers.get(AUTHORIZATION)
+        if isinstance(bearer, str):
+            # It must be shown again when the submission comes out of a hold queue.
+            ticket.hold_headers = {AUTHORIZATION: bearer}
         try:
             data = codec.decode(
                 delivery.body, delivery.content_type, max_bytes=self._max_bytes, max_depth=self._max_depth
@@ -65,7 +71,7 @@ class Intake:
             return ticket
         ticket.id = _uuid_or_none(data.get("id")) or _uuid_or_none(delivery.message_id) or str(uuid4())
         try:
-            ticket.job = self._job(ticket, parse(SubmitRequest, data), delivery.headers)
+            ticket.job = self._job(ticket, parse(SubmitRequest, data), delivery)
         except Denied as exc:
             ticket.refusal = Refusal("denied", exc.message, exc.code)
         except RainbowError as exc:
@@ -73,19 +79,19 @@ class Intake:
             ticket.refusal = Refusal("invalid", exc.message, exc.code, dead=ticket.reply_to is None)
         return ticket
 
-    def _job(self, ticket: Ticket, request: SubmitRequest, headers: Mapping[str, Any]) -> Job:
+    def _job(self, ticket: Ticket, request: SubmitRequest, delivery: Delivery) -> Job:
         now = self._clock()
-        route = self._held_route(headers, ticket.id)
+        route = self._held_route(delivery.headers, ticket.id)
         submitted_at = route["submitted_at"] if route else now
         # A job that was let in and then held by us does not run out of its token while it waits.
-        principals = self._principals(request, headers, submitted_at)
+        principals = self._principals(request, delivery, submitted_at)
+        first = ticket.who = principals[0]
         if request.selection is not None:
             self._check_selection((request.selection.name, request.selection.options))
         if request.match is not None:
             plugins.load("rainbow.match", request.match.name)
         jobspec = _jobspec(request)
         hold_until = submitted_at + request.hold if request.hold else 0.0
-        first = principals[0]
         allowed: frozenset[str] = first.clusters
         for other in principals[1:]:
             allowed |= other.clusters
@@ -94,8 +100,10 @@ class Intake:
             user=first.sub,
             jti=first.jti,
             token_issued_at=first.issued_at,
+            others=tuple((p.jti, p.sub, p.issued_at, tuple(sorted(p.clusters))) for p in principals[1:]),
             jobspec=jobspec,
             allowed=allowed,
+            own=first.clusters,
             submitted_at=submitted_at,
             name=request.name or jobspec.name,
             image=request.image,
@@ -107,10 +115,10 @@ class Intake:
             satisfy_only=request.satisfy_only,
         )
 
-    def _principals(self, request: SubmitRequest, headers: Mapping[str, Any], moment: float) -> list[Principal]:
+    def _principals(self, request: SubmitRequest, delivery: Delivery, moment: float) -> list[Principal]:
         """Everyone the tokens speak for. Of several tokens bad ones are dropped, as long as one is good."""
         tokens = [*([request.token] if request.token else []), *(request.tokens or ())]
-        bearer = headers.get("authorization")
+        bearer = delivery.headers.get(AUTHORIZATION)
         if isinstance(bearer, str) and bearer[:7].lower() == "bearer ":
             tokens.append(bearer[7:].strip())
         if not tokens:
@@ -119,7 +127,7 @@ class Intake:
         problem: Denied | None = None
         for token in tokens:
             try:
-                good.append(self._submitter(token, moment))
+                good.append(self._submitter(token, moment, delivery.body))
             except Denied as exc:
                 problem = problem or exc
         if not good:
@@ -127,8 +135,9 @@ class Intake:
             raise problem
         return good
 
-    def _submitter(self, token: str, moment: float) -> Principal:
+    def _submitter(self, token: str, moment: float, body: bytes) -> Principal:
         principal = self._verifier.verify(token, now=moment)
+        check_body(principal, body)
         if principal.role not in _RIGHT_TO_SUBMIT:
             raise Denied(f"a token of role {principal.role} may not submit: use one of role submit")
         return principal
@@ -180,7 +189,9 @@ class Intake:
             jti=route["jti"],
             token_issued_at=route["token_issued_at"],
             jobspec=jobspec,
-            allowed=frozenset(route["allowed"]),
+            own=frozenset(route.get("own", ())),
+            others=tuple((j, s, at, tuple(names)) for j, s, at, names in route.get("others", ())),
+            allowed=self._still_allowed(route),
             submitted_at=dispatch.submitted_at,
             name=dispatch.name,
             image=dispatch.image,
@@ -193,6 +204,18 @@ class Intake:
             tried=tried,
         )
         return ticket
+
+    def _still_allowed(self, route: Mapping[str, Any]) -> frozenset[str]:
+        """What the job's tokens cover, without those that were revoked meanwhile. Placing refuses the job if its first
+        one is among them."""
+        others = route.get("others", ())
+        if not others or not self._verifier.revocations:
+            return frozenset(route["allowed"])
+        names: set[str] = set(route["own"])
+        for jti, sub, issued_at, clusters in others:
+            if not revoked(jti, sub, issued_at, self._verifier.revocations):
+                names.update(clusters)
+        return frozenset(names)
 
     def open_dispatch(self, delivery: Delivery) -> tuple[Dispatch, dict[str, Any]]:
         """A dispatch of ours and its route. Raises BadSignature or InvalidInput."""
@@ -213,6 +236,8 @@ def route_of(job: Job) -> dict[str, Any]:
         "id": job.id,
         "submitted_at": job.submitted_at,
         "allowed": sorted(job.allowed),
+        "own": sorted(job.own),
+        "others": job.others,
         "restrict": job.restrict,
         "selection": job.selection,
         "hold_until": job.hold_until,

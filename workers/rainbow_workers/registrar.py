@@ -12,9 +12,24 @@ from rainbow import codec, topology
 from rainbow.brokers.base import Broker, Consumer, Delivery, Message, Receipt
 from rainbow.errors import Denied, InvalidInput, RainbowError, StoreUnavailable, Unavailable
 from rainbow.models.cluster import StateReport
-from rainbow.models.control import AnyRequest, ControlReply, Ping, Register, Report, parse_request
-from rainbow.tokens import Principal, Verifier
+from rainbow.models.control import (
+    AnyRequest,
+    ControlReply,
+    Enroll,
+    GetJobs,
+    ListClusters,
+    ListEnrolments,
+    ListGroups,
+    ListJobs,
+    Ping,
+    Register,
+    Report,
+    Watch,
+    parse_request,
+)
+from rainbow.tokens import Principal, Verifier, check_body
 from rainbow_workers import dead
+from rainbow_workers.audit import DONE, Audit
 from rainbow_workers.following import Follower
 from rainbow_workers.stores.base import Store
 
@@ -23,6 +38,10 @@ log = logging.getLogger(__name__)
 #: An operation: the request, who asks (None only for those that need no token), and the address for later news.
 Operation = Callable[[Any, Principal, "Address | None"], dict[str, Any]]
 Address = tuple[str, str]
+
+#: What needs no token, and what only reads (and is written down only when refused).
+_OPEN: tuple[type, ...] = (Ping, Enroll)
+_READING: tuple[type, ...] = (Ping, ListClusters, ListGroups, ListEnrolments, GetJobs, ListJobs, Watch, Report)
 
 
 class Registrar:
@@ -40,6 +59,8 @@ class Registrar:
         secret: str | None,
         max_bytes: int,
         max_depth: int,
+        audit: Audit | None = None,
+        chores: Callable[[], None] = lambda: None,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._broker = broker
@@ -50,10 +71,13 @@ class Registrar:
         self._secret = secret
         self._max_bytes = max_bytes
         self._max_depth = max_depth
+        self._audit = audit or Audit()
+        self._chores = chores
         self._clock = clock
 
     def ready(self) -> None:
         self._follower.follow()
+        self._chores()
 
     def handle(self, deliveries: Sequence[Delivery], consumer: Consumer) -> None:
         if not deliveries:
@@ -92,21 +116,31 @@ class Registrar:
     def _answer(self, delivery: Delivery, reports: list[StateReport]) -> ControlReply:
         data = codec.decode(delivery.body, delivery.content_type, max_bytes=self._max_bytes, max_depth=self._max_depth)
         request = parse_request(data)
-        if isinstance(request, Ping):
-            return ControlReply(ok=True, result=self._operations[Ping](request, NOBODY, None))
-        caller = self._caller(request, delivery)
+        caller: Principal | None = None
+        try:
+            caller = NOBODY if isinstance(request, _OPEN) else self._caller(request, delivery)
+            result = self._carry_out(request, caller, delivery, reports)
+        except StoreUnavailable:
+            raise
+        except RainbowError as exc:
+            self._audit.note(caller, request.op, about(request), exc.code, exc.message)
+            if isinstance(exc, Unavailable):
+                raise RainbowError(f"not done, ask again: {exc.message}") from None
+            raise
+        if not isinstance(request, _READING):
+            self._audit.note(caller, request.op, about(request), DONE)
+        return ControlReply(ok=True, result=result)
+
+    def _carry_out(
+        self, request: AnyRequest, caller: Principal, delivery: Delivery, reports: list[StateReport]
+    ) -> dict[str, Any]:
         if isinstance(request, Report):
             # Reports are the bulk of what comes: they are checked here and written together.
             self._operations[Report](request, caller, None)
             reports.append(request.report)
-            return ControlReply(ok=True, result={"cluster": request.report.cluster, "values": request.report.values})
+            return {"cluster": request.report.cluster, "values": request.report.values}
         address = (delivery.reply_to, delivery.correlation_id or "") if delivery.reply_to else None
-        try:
-            return ControlReply(ok=True, result=self._operations[type(request)](request, caller, address))
-        except StoreUnavailable:
-            raise
-        except Unavailable as exc:
-            raise RainbowError(f"not done, ask again: {exc.message}") from None
+        return self._operations[type(request)](request, caller, address)
 
     def _caller(self, request: AnyRequest, delivery: Delivery) -> Principal:
         token = request.token
@@ -114,7 +148,9 @@ class Registrar:
         if token is None and isinstance(bearer, str) and bearer[:7].lower() == "bearer ":
             token = bearer[7:].strip()
         if token is not None:
-            return self._verifier.verify(token)
+            caller = self._verifier.verify(token)
+            check_body(caller, delivery.body)
+            return caller
         if isinstance(request, Register) and request.secret is not None:
             return self._by_secret(request)
         raise Denied("no token: put one into `token`, or into the header `authorization: Bearer TOKEN`")
@@ -128,6 +164,15 @@ class Registrar:
             raise Denied("the registration secret is wrong")
         now = self._clock()
         return Principal(f"cluster-{request.cluster}", "register", frozenset({request.cluster}), "", now, now + 60)
+
+
+def about(request: AnyRequest) -> str | list[str] | None:
+    """What a request is about, for the audit log."""
+    for name in ("cluster", "group", "ids", "jti", "sub", "code"):
+        value = getattr(request, name, None)
+        if value is not None:
+            return value if isinstance(value, str) else [str(item) for item in value]
+    return request.report.cluster if isinstance(request, Report) else None
 
 
 #: Who asks without a token.

@@ -6,17 +6,20 @@ from collections.abc import Sequence
 
 from rainbow import topology
 from rainbow.brokers.base import Consumer, Delivery
+from rainbow_workers.audit import DONE, Audit
 from rainbow_workers.following import Follower
 from rainbow_workers.intake import Intake
 from rainbow_workers.placing import Placer
+from rainbow_workers.ticket import Ticket
 
 
 class Scheduler:
     name = "scheduler"
     queue = topology.SCHEDULER_QUEUE
 
-    def __init__(self, intake: Intake, placer: Placer, follower: Follower) -> None:
+    def __init__(self, intake: Intake, placer: Placer, follower: Follower, audit: Audit | None = None) -> None:
         self._intake = intake
+        self._audit = audit or Audit()
         self._placer = placer
         self._follower = follower
 
@@ -28,3 +31,11 @@ class Scheduler:
         again = self._placer.pending()
         if tickets or again:
             self._placer.place([*again, *tickets], consumer)
+        for ticket in tickets:
+            if ticket.fresh:
+                self._note(ticket)
+
+    def _note(self, ticket: Ticket) -> None:
+        refusal = ticket.refusal
+        result, detail = (DONE, None) if refusal is None else (refusal.code, refusal.error)
+        self._audit.note(ticket.who, "submit", ticket.id, result, detail)

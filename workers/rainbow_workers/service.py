@@ -9,18 +9,21 @@ import logging
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from rainbow import topology
 from rainbow.brokers.base import Broker
 from rainbow.models import control
 from rainbow.tokens import KeyRing, Verifier
+from rainbow_workers.audit import Audit
 from rainbow_workers.decide import Decider
 from rainbow_workers.following import Follower
 from rainbow_workers.intake import Intake
-from rainbow_workers.keys import ClusterKeys
+from rainbow_workers.keys import ClusterKeys, RingFile
 from rainbow_workers.operations.access import AccessOperations
 from rainbow_workers.operations.clusters import ClusterOperations
+from rainbow_workers.operations.issuing import AGENT_TTL, SUBMIT_TTL, Issuer
 from rainbow_workers.operations.jobs import JobOperations
 from rainbow_workers.placing import Placer
 from rainbow_workers.recorder import Recorder
@@ -38,7 +41,11 @@ WORKERS = ("scheduler", "registrar", "recorder", "returns")
 
 @dataclass(frozen=True)
 class ServiceOptions:
-    """How the workers of a process behave. Times in seconds, sizes in bytes."""
+    """How the workers of a process behave. Times in seconds, sizes in bytes.
+
+    `vhost` is where the scopes of tokens that are given out hold (None: no scopes). `ring_file` is read again when it
+    is replaced. `audit` is a file, or ``-`` for stdout.
+    """
 
     workers: Sequence[str] = WORKERS
     selection: str = "least-loaded"
@@ -52,6 +59,11 @@ class ServiceOptions:
     retry_after: float = 5.0
     max_attempts: int = 20
     secret: str | None = None
+    vhost: str | None = None
+    agent_ttl: float = AGENT_TTL
+    submit_ttl: float = SUBMIT_TTL
+    ring_file: Path | None = None
+    audit: Path | None = None
     message_bytes: int = 1 << 20
     control_bytes: int = 64 << 20
     depth: int = 64
@@ -63,9 +75,11 @@ class Service:
         self._store = store
         self._options = options or ServiceOptions()
         self._verifier = Verifier(ring)
-        self._keys = ClusterKeys(ring)
+        self._keys = ClusterKeys(lambda: self._verifier.ring)
+        self._audit = Audit(self._options.audit)
         self.world = World(self._options.alive_after)
-        self._follower = Follower(self.world, store, self._verifier)
+        follow_ring = RingFile(self._options.ring_file, self._use).look if self._options.ring_file else None
+        self._follower = Follower(self.world, store, self._verifier, also=follow_ring or (lambda: None))
         self.workers = [self._worker(name) for name in self._options.workers]
 
     def start(self) -> None:
@@ -85,6 +99,14 @@ class Service:
         for worker in self.workers:
             if worker.ident is not None:
                 worker.join(max(0.0, deadline - time.monotonic()))
+        self._audit.close()
+
+    def ring(self) -> KeyRing:
+        """The key ring in force."""
+        return self._verifier.ring
+
+    def _use(self, ring: KeyRing) -> None:
+        self._verifier.ring = ring
 
     def failed(self) -> BaseException | None:
         """What ended a worker that should still run: the process must end with it."""
@@ -133,7 +155,7 @@ class Service:
 
     def _scheduler(self) -> Task:
         decider = self._decider()
-        return Scheduler(self._intake(decider), self._placer(decider), self._follower)
+        return Scheduler(self._intake(decider), self._placer(decider), self._follower, self._audit)
 
     def _returns(self) -> Task:
         decider = self._decider()
@@ -152,14 +174,17 @@ class Service:
         )
 
     def _registrar(self) -> Task:
-        clusters = ClusterOperations(
-            self._broker, self._store, self.world, self._verifier, self._keys, self._options.limits
-        )
+        o = self._options
+        issuer = Issuer(self.ring, vhost=o.vhost, agent_ttl=o.agent_ttl, submit_ttl=o.submit_ttl)
+        clusters = ClusterOperations(self._broker, self._store, self.world, issuer, self._keys, o.limits)
         jobs = JobOperations(self._broker, self._store, self.world, self._keys)
-        access = AccessOperations(self._store)
+        access = AccessOperations(self._store, self.world, issuer, clusters.bar)
         operations: dict[type, Operation] = {
             control.Ping: access.ping,
             control.Revoke: access.revoke,
+            control.Enroll: access.enroll,
+            control.ListEnrolments: access.list_enrolments,
+            control.DecideEnrolment: access.decide,
             control.Register: clusters.register,
             control.Delete: clusters.delete,
             control.SetSubsystem: clusters.set_subsystem,
@@ -181,7 +206,9 @@ class Service:
             self._verifier,
             self._follower,
             operations,
-            secret=self._options.secret,
-            max_bytes=self._options.control_bytes,
-            max_depth=self._options.depth,
+            secret=o.secret,
+            max_bytes=o.control_bytes,
+            max_depth=o.depth,
+            audit=self._audit,
+            chores=clusters.settle_barred,
         )

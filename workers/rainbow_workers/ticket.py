@@ -7,6 +7,7 @@ from typing import Any
 
 from rainbow.brokers.base import Delivery, Message
 from rainbow.models.job import AnswerStatus
+from rainbow.tokens import Principal
 from rainbow_workers.decide import Job
 
 #: Headers that we put on our own messages.
@@ -31,7 +32,8 @@ class Refusal:
 
 @dataclass(slots=True)
 class Ticket:
-    """`job` or `refusal` is set. `hold_body` and `hold_headers` are what to publish when it must wait."""
+    """`job` or `refusal` is set. `hold_headers` go with the message when it must wait. `who` submitted it, if that is
+    known; `fresh` says that it comes from outside, and not from one of our own queues again."""
 
     delivery: Delivery
     id: str
@@ -43,3 +45,5 @@ class Ticket:
     #: Messages that must be confirmed before the delivery is acked.
     messages: list[Message] = field(default_factory=list)
     failed: bool = False
+    who: Principal | None = None
+    fresh: bool = False

@@ -1,4 +1,4 @@
-"""Operations on access: revoking tokens, and whether anybody is there."""
+"""Operations on access: revoking tokens, letting agents in that have none yet, and whether anybody is there."""
 
 from __future__ import annotations
 
@@ -8,23 +8,44 @@ from collections.abc import Callable
 from importlib.metadata import version
 from typing import Any
 
-from rainbow.errors import InvalidInput
-from rainbow.models.cluster import Revocation
-from rainbow.models.control import Ping, Revoke
+from rainbow.enrolment import code, mark, same_code
+from rainbow.errors import Conflict, Denied, InvalidInput, NotFound
+from rainbow.models.cluster import Enrolment, Revocation
+from rainbow.models.control import DecideEnrolment, Enroll, ListEnrolments, Ping, Revoke
 from rainbow.tokens import LEEWAY, Principal
-from rainbow_workers.operations import need_role
+from rainbow_workers.operations import need_role, shown
+from rainbow_workers.operations.issuing import Issuer, agent_of
 from rainbow_workers.registrar import Address
 from rainbow_workers.stores.base import Store
+from rainbow_workers.world import World
 
 log = logging.getLogger(__name__)
 
 #: How long a revocation is kept, in seconds: longer than any token lives.
 KEEP = 2 * 366 * 86400.0
+#: Seconds for which a question waits for an admin, and for which the answer waits for the agent.
+ASKING = 86_400.0
+COLLECTING = 3600.0
+#: How many may ask at once, and how many of them for one cluster: anybody may ask.
+_MOST = 1000
+_MOST_OF_CLUSTER = 20
 
 
 class AccessOperations:
-    def __init__(self, store: Store, clock: Callable[[], float] = time.time) -> None:
+    """`bar` puts out the agents that a revocation names, and gives their clusters."""
+
+    def __init__(
+        self,
+        store: Store,
+        world: World,
+        issuer: Issuer,
+        bar: Callable[[Revocation], list[str]],
+        clock: Callable[[], float] = time.time,
+    ) -> None:
         self._store = store
+        self._world = world
+        self._issuer = issuer
+        self._bar = bar
         self._clock = clock
 
     def ping(self, request: Ping, caller: Principal, address: Address | None) -> dict[str, Any]:
@@ -40,4 +61,70 @@ class AccessOperations:
         revocation = Revocation(kind=kind, value=value, before=now + 1, until=now + KEEP + LEEWAY)
         self._store.clusters.revoke(revocation)
         log.info("revoked", extra={"action": "revoke", "kind": kind, "value": value, "by": caller.sub})
-        return {"revoked": {kind: value}}
+        return {"revoked": {kind: value}, "clusters": self._bar(revocation)}
+
+    # -- enrolment ------------------------------------------------------------------------------------------
+
+    def enroll(self, request: Enroll, caller: Principal, address: Address | None) -> dict[str, Any]:
+        """Note who asks, or tell what became of it. The token goes to whoever knows the identity that asked."""
+        now = self._clock()
+        who = mark(request.identity)
+        with self._world.lock:
+            self._world.apply(self._store.clusters.changes(self._world.version))
+            known = self._world.clusters.get(request.cluster)
+        if known is not None and known.record.identity != who:
+            raise Conflict(
+                f"cluster {request.cluster} is registered by somebody else: choose another name, "
+                "or have an admin delete it first"
+            )
+        asked = self._store.enrolments.get(request.cluster, who, now)
+        if asked is None:
+            waiting = [e for e in self._store.enrolments.all(now) if e.status == "pending"]
+            if len(waiting) >= _MOST or sum(e.cluster == request.cluster for e in waiting) >= _MOST_OF_CLUSTER:
+                raise Conflict("too many agents ask already: have an admin look at `rainbow enroll list`")
+            asked = Enrolment(
+                code=code(request.cluster, request.identity),
+                cluster=request.cluster,
+                mark=who,
+                place=request.place,
+                asked_at=now,
+                until=now + ASKING,
+            )
+            self._store.enrolments.put(asked)
+            log.info("agent asks", extra={"action": "enroll", "cluster": asked.cluster, "code": asked.code})
+        if asked.status == "denied":
+            raise Denied(f"an admin denied this agent to serve cluster {request.cluster}")
+        answer = {"status": asked.status, "code": asked.code, "cluster": asked.cluster, "until": asked.until}
+        if asked.status == "approved":
+            self._still_good(asked)
+            answer["token"] = self._issuer.for_agent(asked.cluster).token
+        return answer
+
+    def list_enrolments(self, request: ListEnrolments, caller: Principal, address: Address | None) -> dict[str, Any]:
+        need_role(caller)
+        found = sorted(self._store.enrolments.all(self._clock()), key=lambda e: -e.asked_at)
+        return {"enrolments": [{k: v for k, v in shown(e).items() if k != "mark"} for e in found]}
+
+    def decide(self, request: DecideEnrolment, caller: Principal, address: Address | None) -> dict[str, Any]:
+        need_role(caller)
+        now = self._clock()
+        asked = next((e for e in self._store.enrolments.all(now) if same_code(e.code, request.code)), None)
+        if asked is None:
+            raise NotFound(f"no agent with code {request.code} asks: see `rainbow enroll list`")
+        decision = {
+            "status": "approved" if request.approve else "denied",
+            "decided_at": now,
+            "by": caller.sub,
+            "until": now + (COLLECTING if request.approve else ASKING),
+        }
+        decided = asked.model_copy(update=decision)
+        self._store.enrolments.put(decided)
+        log.info("enrolment decided", extra={"action": "enroll", "cluster": decided.cluster, "status": decided.status})
+        return {k: v for k, v in shown(decided).items() if k != "mark"}
+
+    def _still_good(self, asked: Enrolment) -> None:
+        """An agent that was revoked after it was let in does not get a fresh token by asking once more."""
+        name = agent_of(asked.cluster)
+        for entry in self._world.revocations:
+            if entry.kind == "sub" and entry.value == name and asked.decided_at <= entry.before:
+                raise Denied("the token was revoked: ask an admin to approve this agent anew")

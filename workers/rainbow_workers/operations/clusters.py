@@ -11,8 +11,9 @@ from typing import Any
 
 from rainbow import topology
 from rainbow.brokers.base import Broker
+from rainbow.enrolment import mark
 from rainbow.errors import Conflict, Denied, InvalidInput, NotFound
-from rainbow.models.cluster import ClusterRecord
+from rainbow.models.cluster import ClusterRecord, Revocation
 from rainbow.models.control import (
     Delete,
     Drain,
@@ -25,19 +26,24 @@ from rainbow.models.control import (
     SetGroup,
     SetSubsystem,
 )
+from rainbow.models.job import JobEvent
 from rainbow.resources import Summary, read_graph
-from rainbow.tokens import Principal, Verifier, issue
+from rainbow.tokens import Principal
 from rainbow_workers.keys import ClusterKeys
 from rainbow_workers.operations import need_role
+from rainbow_workers.operations.issuing import Issuer, agent_of
 from rainbow_workers.registrar import Address
 from rainbow_workers.stores.base import Store
 from rainbow_workers.world import Cluster, World
 
 log = logging.getLogger(__name__)
 
-#: Times to live, in seconds, of the tokens that registering gives out.
-AGENT_TTL = 30 * 86400.0
-SUBMIT_TTL = 365 * 86400.0
+#: Why a cluster is drained whose agent was revoked, until an agent with a good token registers it again.
+BARRED = "its agent was revoked"
+#: Seconds that a dispatch given back by a barred cluster has, on top of its time in the queue, to be placed elsewhere.
+_SETTLING = 60.0
+#: Seconds between looks at what barred clusters had.
+_SETTLE_EVERY = 2.0
 #: How long to wait for one more dispatch in the queue of a cluster that is being deleted.
 _EMPTY_AFTER = 1.0
 
@@ -48,7 +54,7 @@ class ClusterOperations:
         broker: Broker,
         store: Store,
         world: World,
-        verifier: Verifier,
+        issuer: Issuer,
         keys: ClusterKeys,
         limits: topology.Limits,
         clock: Callable[[], float] = time.time,
@@ -56,10 +62,11 @@ class ClusterOperations:
         self._broker = broker
         self._store = store
         self._world = world
-        self._verifier = verifier
+        self._issuer = issuer
         self._keys = keys
         self._limits = limits
         self._clock = clock
+        self._settle_at = 0.0
 
     # -- registering ----------------------------------------------------------------------------------------
 
@@ -68,7 +75,7 @@ class ClusterOperations:
         need_role(caller, "register", "agent")
         self._covers(caller, request.cluster)
         known = self._find(request.cluster)
-        if known is not None and not hmac.compare_digest(known.record.identity, _mark(request.identity)):
+        if known is not None and not hmac.compare_digest(known.record.identity, mark(request.identity)):
             raise Conflict(
                 f"cluster {request.cluster} is registered by somebody else: choose another name, "
                 f"or have an admin delete it first"
@@ -78,18 +85,23 @@ class ClusterOperations:
             log.info("cluster comes back", extra={"action": "register", "cluster": request.cluster})
         summary = _summary(request)
         now = self._clock()
-        registration = _registration(request.cluster, request.identity)
+        epoch = known.record.epoch if known else 0
+        registration = _registration(request.cluster, request.identity, epoch)
+        secret = self._issuer.for_agent(request.cluster)
+        was_drained = known.record.drained if known else None
         record = ClusterRecord(
             name=request.cluster,
             registration=registration,
-            identity=_mark(request.identity),
+            identity=mark(request.identity),
             summary=summary.to_bytes(),
             digest=summary.digest,
             matcher=request.matcher,
-            drained=known.record.drained if known else None,
+            drained=None if was_drained == BARRED else was_drained,
             registered_at=known.record.registered_at if known else now,
             updated_at=now,
-            owner=caller.sub,
+            owner=known.record.owner if known else caller.sub,
+            agent_jti=secret.jti,
+            epoch=epoch,
         )
         self._broker.declare(topology.cluster(request.cluster, self._limits))
         self._put(record, known)
@@ -97,17 +109,12 @@ class ClusterOperations:
             "cluster registered",
             extra={"action": "register", "cluster": request.cluster, "resources": summary.describe()},
         )
-        ring = self._verifier.ring
         return {
             "cluster": request.cluster,
             "registration": registration,
             "created": known is None,
-            "token": issue(
-                ring, sub=f"user-of-{request.cluster}", role="submit", clusters=[request.cluster], ttl=SUBMIT_TTL
-            ),
-            "secret": issue(
-                ring, sub=f"agent-{request.cluster}", role="agent", clusters=[request.cluster], ttl=AGENT_TTL
-            ),
+            "token": self._issuer.for_users(request.cluster).token,
+            "secret": secret.token,
             "keys": {kid: key.hex() for kid, key in self._keys.of(request.cluster, registration).items()},
             "warnings": list(summary.warnings)[:20],
         }
@@ -115,8 +122,8 @@ class ClusterOperations:
     def delete(self, request: Delete, caller: Principal, address: Address | None) -> dict[str, Any]:
         """Forget a cluster. What waits in its queue is rejected first, and so placed elsewhere."""
         need_role(caller, "register")
-        self._covers(caller, request.cluster)
         known = self._find(request.cluster)
+        self._may_change(caller, request.cluster, known)
         self._store.clusters.delete(request.cluster)
         if known is None and not self._has_queue(request.cluster):
             raise NotFound(f"no cluster {request.cluster} is registered")
@@ -141,6 +148,47 @@ class ClusterOperations:
                 consumer.reject(waiting)
         finally:
             consumer.cancel()
+
+    # -- an agent that is revoked ---------------------------------------------------------------------------
+
+    def bar(self, revocation: Revocation) -> list[str]:
+        """Put the agents out whose tokens are revoked: nothing new for their clusters, what waits for them is placed
+        elsewhere, their queues are gone (which ends their consumers; they have no right to declare any), and what they
+        sign counts no more. An agent with a good token that registers the cluster again brings it back.
+        """
+        with self._world.lock:
+            self._world.apply(self._store.clusters.changes(self._world.version))
+            hit = [c for c in self._world.clusters.values() if _names_agent(revocation, c.record)]
+        for known in hit:
+            record, name = known.record, known.record.name
+            if record.drained != BARRED:  # else an earlier try died below
+                epoch = record.epoch + 1
+                update = {"drained": BARRED, "epoch": epoch, "registration": f"revoked-{epoch}-{record.registration}"}
+                self._put(record.model_copy(update={**update, "updated_at": self._clock()}), known)
+            self._give_back(name)
+            self._broker.delete(list(topology.cluster_queues(name)))
+            log.warning("agent put out", extra={"action": "bar", "cluster": name})
+        return sorted(c.record.name for c in hit)
+
+    def settle_barred(self) -> None:
+        """End as `lost` what a revoked agent had: at once what it started, since nothing it says of it counts; and
+        what it held without a word once all that came back must have been placed elsewhere."""
+        now = self._clock()
+        if now < self._settle_at:
+            return
+        self._settle_at = now + _SETTLE_EVERY
+        with self._world.lock:
+            barred = [self._world.clusters[n].record for n in self._world.drained if n in self._world.clusters]
+        for record in (r for r in barred if r.drained == BARRED):
+            overdue = now - record.updated_at > self._limits.dispatch_timeout + _SETTLING
+            for state in ("accepted", "running", *(("assigned",) if overdue else ())):
+                jobs = self._store.jobs.find(state=state, cluster=record.name, user=None, limit=1000)
+                self._store.jobs.record(
+                    [
+                        JobEvent(id=j.id, attempt=j.attempt, state="lost", at=now, code="lost", detail=BARRED)
+                        for j in jobs
+                    ]
+                )
 
     # -- changing -------------------------------------------------------------------------------------------
 
@@ -247,10 +295,10 @@ class ClusterOperations:
     def _own(self, caller: Principal, cluster: str) -> Cluster:
         """The cluster, when the caller may change it: its agent, who registers it, or an admin."""
         need_role(caller, "agent", "register")
-        self._covers(caller, cluster)
         with self._world.lock:
             known = self._world.clusters.get(cluster)
         known = known or self._find(cluster)
+        self._may_change(caller, cluster, known)
         if known is None:
             raise NotFound(f"no cluster {cluster} is registered: run `rainbow register {cluster}`")
         return known
@@ -259,21 +307,31 @@ class ClusterOperations:
         if not caller.covers(cluster, self._world.groups):
             raise Denied(f"the token does not cover cluster {cluster}")
 
+    def _may_change(self, caller: Principal, cluster: str, known: Cluster | None) -> None:
+        """A token to register any cluster changes those it registered itself; others' are named in it one by one."""
+        self._covers(caller, cluster)
+        own = known is None or known.record.owner == caller.sub or cluster in caller.clusters
+        if caller.role == "register" and not own:
+            raise Denied(f"cluster {cluster} was registered by somebody else: ask an admin")
+
     def _put(self, record: ClusterRecord, known: Cluster | None) -> None:
         self._store.clusters.put(record, known.record.registration if known else None)
         with self._world.lock:
             self._world.apply(self._store.clusters.changes(self._world.version))
 
 
-def _mark(identity: str) -> str:
-    """What is kept of an identity: enough to know it again, not enough to pass for it."""
-    return sha256(b"rainbow/identity\0" + identity.encode()).hexdigest()
+def _names_agent(revocation: Revocation, record: ClusterRecord) -> bool:
+    """Is it the agent of this cluster that is revoked: all of its tokens, or the one it has?"""
+    if revocation.kind == "sub":
+        return revocation.value == agent_of(record.name)
+    return revocation.value == record.agent_jti
 
 
-def _registration(cluster: str, identity: str) -> str:
-    """The name of a registration. It follows from cluster and identity, so that keys are the same again after the
-    store was lost: what was signed before is still good."""
-    return sha256(b"rainbow/registration\0" + cluster.encode() + b"\0" + identity.encode()).hexdigest()[:32]
+def _registration(cluster: str, identity: str, epoch: int) -> str:
+    """The name of a registration. It follows from cluster, identity and how often its agent was revoked, so that keys
+    are the same again after the store was lost: what was signed before is still good."""
+    text = b"rainbow/registration\0" + cluster.encode() + b"\0" + identity.encode()
+    return sha256(text + (f"\0{epoch}".encode() if epoch else b"")).hexdigest()[:32]
 
 
 def _summary(request: Register) -> Summary:

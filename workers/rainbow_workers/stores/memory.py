@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 
 from rainbow.errors import Conflict
 from rainbow.jobspec.request import Demand
-from rainbow.models.cluster import ClusterRecord, ClusterState, Revocation, StateReport, StateValue
+from rainbow.models.cluster import ClusterRecord, ClusterState, Enrolment, Revocation, StateReport, StateValue
 from rainbow.models.job import RANK, TERMINAL, JobEvent, JobRecord
 from rainbow_workers.stores import StoreOptions
 from rainbow_workers.stores.base import Assigned, Assignment, Changes, Recorded
@@ -35,7 +35,9 @@ PLACEABLE = frozenset({"submitted", "held", "rejected", "assigned"})
 
 @dataclass(slots=True)
 class _State:
-    values: dict[str, StateValue] = field(default_factory=dict)
+    """`values` have the time of their report beside them."""
+
+    values: dict[str, tuple[float, StateValue]] = field(default_factory=dict)
     at: float = 0.0
     heartbeat_at: float = 0.0
 
@@ -73,6 +75,7 @@ class _Data:
         self.revocations: dict[tuple[str, str], Revocation] = {}
         self.jobs: dict[str, _Job] = {}
         self.watchers: dict[str, dict[tuple[str, str], float]] = {}
+        self.enrolments: dict[tuple[str, str], Enrolment] = {}
 
     def touch(self, kind: str, names: Iterable[str] = ("",)) -> None:
         self.version += 1
@@ -141,7 +144,8 @@ class _Data:
     def state(self, name: str, now: float, alive_after: float) -> ClusterState:
         s = self.states[name]
         alive = s.heartbeat_at > 0.0 and now - s.heartbeat_at <= alive_after
-        return ClusterState(values=dict(s.values), at=s.at, heartbeat_at=s.heartbeat_at, alive=alive)
+        values = {key: value for key, (_, value) in s.values.items()}
+        return ClusterState(values=values, at=s.at, heartbeat_at=s.heartbeat_at, alive=alive)
 
 
 class MemoryClusters:
@@ -196,8 +200,9 @@ class MemoryClusters:
                 if record is None or report.registration not in (None, record.registration):
                     continue
                 state = data.states[report.cluster]
-                late = at < state.at
-                state.values = {**report.values, **state.values} if late else {**state.values, **report.values}
+                for key, value in report.values.items():
+                    if key not in state.values or state.values[key][0] <= at:
+                        state.values[key] = (at, value)
                 state.at = max(state.at, at)
                 if report.heartbeat:
                     state.heartbeat_at = max(state.heartbeat_at, at)
@@ -370,6 +375,25 @@ class MemoryLedger:
         return _brief(job.record)
 
 
+class MemoryEnrolments:
+    """See `rainbow_workers.stores.base.Enrolments`."""
+
+    def __init__(self, data: _Data) -> None:
+        self._data = data
+
+    def put(self, enrolment: Enrolment) -> None:
+        with self._data.lock:
+            self._data.enrolments[enrolment.cluster, enrolment.mark] = enrolment
+
+    def get(self, cluster: str, mark: str, now: float) -> Enrolment | None:
+        return next((e for e in self.all(now) if (e.cluster, e.mark) == (cluster, mark)), None)
+
+    def all(self, now: float) -> list[Enrolment]:
+        with self._data.lock:
+            self._data.enrolments = {k: e for k, e in self._data.enrolments.items() if e.until > now}
+            return list(self._data.enrolments.values())
+
+
 def _same(record: JobRecord, a: Assignment) -> bool:
     return record.state == "assigned" and record.attempt == a.attempt and record.cluster == a.cluster
 
@@ -400,6 +424,7 @@ class MemoryStore:
             data = _stores.setdefault((parts.netloc + parts.path, options.prefix), _Data())
         self._clusters = MemoryClusters(data, options)
         self._jobs = MemoryLedger(data, options)
+        self._enrolments = MemoryEnrolments(data)
 
     @property
     def clusters(self) -> MemoryClusters:
@@ -408,6 +433,10 @@ class MemoryStore:
     @property
     def jobs(self) -> MemoryLedger:
         return self._jobs
+
+    @property
+    def enrolments(self) -> MemoryEnrolments:
+        return self._enrolments
 
     def warnings(self) -> list[str]:
         return ["the memory store is lost with its process: use redis:// for anything but tests and demos"]

@@ -11,6 +11,7 @@ from rainbow_workers.stores import StoreOptions
 from rainbow_workers.stores.redis.checks import warnings
 from rainbow_workers.stores.redis.clusters import RedisClusters
 from rainbow_workers.stores.redis.connection import Connection
+from rainbow_workers.stores.redis.enrolments import RedisEnrolments
 from rainbow_workers.stores.redis.ledger import RedisLedger
 
 
@@ -21,6 +22,7 @@ class RedisStore:
         self._connection = Connection(options)
         self._clusters = RedisClusters(self._connection, options)
         self._jobs = RedisLedger(self._connection, options)
+        self._enrolments = RedisEnrolments(self._connection, options.prefix)
 
     @property
     def clusters(self) -> RedisClusters:
@@ -29,6 +31,10 @@ class RedisStore:
     @property
     def jobs(self) -> RedisLedger:
         return self._jobs
+
+    @property
+    def enrolments(self) -> RedisEnrolments:
+        return self._enrolments
 
     def warnings(self) -> list[str]:
         return warnings(self._connection)

@@ -1,0 +1,129 @@
+"""The audit log: who did what, one JSON object a line, in a file that rotates or on stdout.
+
+Fields: `time` (seconds since 1970), `sub`, `jti` and `role` of the token, `action` (the operation, or ``submit``),
+`object` (a cluster, a group, job ids, a subject), `result` (``done``, or the code of the error) and, when refused,
+`detail`. Requests that only read, and heartbeats, are noted when they are refused.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+import threading
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, TextIO
+
+from rainbow.logs import redact
+from rainbow.tokens import Principal
+
+log = logging.getLogger(__name__)
+
+DONE = "done"
+#: Written as the setting's value, means stdout.
+STDOUT = Path("-")
+#: A list of objects is cut after so many: a request may name a thousand jobs.
+_NAMED = 20
+
+
+class Audit:
+    """Writes to `path`, renamed to ``.1``, ``.2`` … (at most `keep`) when it has grown to `max_bytes`; mode 0600.
+
+    One process writes a file: give each its own, or let them write to stdout. What cannot be written (a full disk) is
+    reported in the log, and the work goes on. Without `path` nothing is written.
+    """
+
+    def __init__(
+        self,
+        path: Path | None = None,
+        *,
+        max_bytes: int = 64 << 20,
+        keep: int = 10,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._path = None if path == STDOUT else path
+        self._on = path is not None
+        self._max_bytes = max_bytes
+        self._keep = keep
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._file: TextIO | None = sys.stdout if path == STDOUT else None
+        self._failing = False
+
+    def note(
+        self,
+        who: Principal | None,
+        action: str,
+        about: str | Sequence[str] | None,
+        result: str = DONE,
+        detail: str | None = None,
+        **more: Any,
+    ) -> None:
+        """One line. `who` is None for a caller whose token was not good, or who has none."""
+        if not self._on:
+            return
+        entry: dict[str, Any] = {
+            "time": round(self._clock(), 3),
+            "sub": who.sub if who else None,
+            "jti": who.jti if who else None,
+            "role": who.role if who else None,
+            "action": action,
+            "object": about if about is None or isinstance(about, str) else list(about[:_NAMED]),
+            "result": result,
+            **({"detail": detail} if detail else {}),
+            **more,
+        }
+        line = redact(json.dumps(entry, ensure_ascii=False, default=str)) + "\n"
+        with self._lock:
+            try:
+                self._write(line)
+            except (OSError, ValueError) as exc:
+                if not self._failing:
+                    log.error("audit log not written", extra={"action": "audit", "detail": str(exc)})  # noqa: TRY400
+                self._failing = True
+            else:
+                self._failing = False
+
+    def close(self) -> None:
+        with self._lock:
+            if self._file is not None and self._path is not None:
+                self._file.close()
+                self._file = None
+
+    def _write(self, line: str) -> None:
+        if self._path is not None:
+            if self._file is None:
+                self._open()
+            assert self._file is not None
+            if self._file.tell() and self._file.tell() + len(line.encode()) > self._max_bytes:
+                self._rotate()
+        assert self._file is not None
+        self._file.write(line)
+        self._file.flush()
+
+    def _open(self) -> None:
+        assert self._path is not None
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        self._path.touch(mode=0o600)
+        self._file = self._path.open("a", encoding="utf-8")
+
+    def _rotate(self) -> None:
+        assert self._file is not None
+        assert self._path is not None
+        self._file.close()
+        self._file = None
+        for number in range(self._keep - 1, 0, -1):
+            older = self._numbered(number)
+            if older.exists():
+                older.replace(self._numbered(number + 1))
+        if self._keep:
+            self._path.replace(self._numbered(1))
+        else:
+            self._path.unlink()
+        self._open()
+
+    def _numbered(self, number: int) -> Path:
+        assert self._path is not None
+        return self._path.with_name(f"{self._path.name}.{number}")
