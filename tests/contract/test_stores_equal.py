@@ -1,0 +1,167 @@
+"""Random sequences of operations: Redis gives what the reference gives, answer by answer."""
+
+from __future__ import annotations
+
+import itertools
+import uuid
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+pytest.register_assert_rewrite("rainbow_workers.stores.testing")
+
+from rainbow_workers.stores import StoreOptions, open_store  # noqa: E402
+from rainbow_workers.stores.base import Assigned, Changes, Store  # noqa: E402
+from rainbow_workers.stores.testing import assignment, cluster, event  # noqa: E402
+
+from rainbow.errors import Conflict  # noqa: E402
+from rainbow.jobspec.request import Demand  # noqa: E402
+from rainbow.models.cluster import Revocation, StateReport  # noqa: E402
+from rainbow.models.job import RANK, TERMINAL  # noqa: E402
+
+#: What is done to a store: called with it and with the versions it gave so far.
+Operation = Callable[[Store, list[int]], Any]
+
+clusters = st.sampled_from(["red", "blue", "green"])
+ids = st.sampled_from(["j1", "j2", "j 3", "j%d"])
+attempts = st.integers(0, 4)
+times = st.integers(1, 6).map(float)
+registrations = st.sampled_from(["r1", "r2"])
+demands = st.builds(Demand, st.integers(0, 3), st.integers(0, 9), st.integers(0, 2))
+values = st.dictionaries(st.sampled_from(["a", "b", "c"]), st.integers() | st.booleans() | st.floats(allow_nan=False))
+FAR = 4e9
+
+
+def versioned(store: Store, versions: list[int], changes: Changes) -> Changes:
+    versions.append(changes.version)
+    revocations = changes.revocations
+    if revocations is not None:
+        revocations = sorted(revocations, key=lambda r: (r.kind, r.value))
+    return replace(changes, version=0, revocations=revocations)
+
+
+def put(name: str, registration: str, expect: str | None, drained: str | None) -> Operation:
+    return lambda s, _: s.clusters.put(cluster(name, registration, drained=drained), expect)
+
+
+def changes(back: int) -> Operation:
+    return lambda s, v: versioned(s, v, s.clusters.changes(v[-min(back, len(v))]))
+
+
+def assign(batch: list[tuple[str, int, str, Demand]], back: int) -> Operation:
+    made = [assignment(id, a, to, demand=d, user=to, submitted_at=float(a), reserve_s=600.0) for id, a, to, d in batch]
+
+    def run(s: Store, v: list[int]) -> Assigned:
+        done = s.jobs.assign(made, v[-min(back, len(v))])
+        return replace(done, changes=versioned(s, v, done.changes))
+
+    return run
+
+
+def record(events: list[tuple[str, str, int, float, str | None, str | None]]) -> Operation:
+    made = [
+        event(id, state, a, at, cluster=where, code=code, user=code, answer=code and {"c": code})
+        for id, state, a, at, where, code in events
+    ]
+    return lambda s, _: [replace(r, watchers=sorted(r.watchers)) for r in s.jobs.record(made)]
+
+
+def report(name: str, registration: str | None, said: Any, included: Any, beat: bool, at: float) -> Operation:
+    one = StateReport(cluster=name, registration=registration, values=said, included=included, heartbeat=beat)
+    return lambda s, _: s.clusters.report([one], at)
+
+
+codes = st.none() | st.sampled_from(["busy", "why"])
+back = st.integers(1, 6)
+operations = st.one_of(
+    st.builds(put, clusters, registrations, st.none() | registrations, st.none() | st.just("repair")),
+    st.builds(changes, back),
+    st.builds(assign, st.lists(st.tuples(ids, attempts, clusters, demands), max_size=4), back),
+    st.builds(assign, st.lists(st.tuples(ids, attempts, clusters, demands), max_size=4), back),
+    st.builds(
+        record,
+        st.lists(
+            st.tuples(ids, st.sampled_from(sorted(RANK)), attempts, times, st.none() | clusters, codes), max_size=5
+        ),
+    ),
+    st.builds(
+        record,
+        st.lists(
+            st.tuples(
+                ids, st.sampled_from(sorted(RANK.keys() - TERMINAL)), attempts, times, st.none() | clusters, codes
+            ),
+            max_size=5,
+        ),
+    ),
+    st.builds(
+        report,
+        clusters,
+        st.none() | registrations,
+        values,
+        st.lists(st.tuples(ids, attempts), max_size=4),
+        st.booleans(),
+        times,
+    ),
+    st.builds(lambda name: lambda s, _: s.clusters.delete(name), clusters),
+    st.builds(
+        lambda group, members: lambda s, _: s.clusters.set_group(group, members),
+        st.sampled_from(["@a", "@b"]),
+        st.frozensets(clusters),
+    ),
+    st.builds(
+        lambda kind, value, before, until: (
+            lambda s, _: s.clusters.revoke(Revocation(kind=kind, value=value, before=before, until=FAR + until))
+        ),
+        st.sampled_from(["jti", "sub"]),
+        st.sampled_from(["x", "y z"]),
+        times,
+        times,
+    ),
+    st.builds(lambda some: lambda s, _: s.jobs.cancel(some), st.lists(ids, max_size=3)),
+    st.builds(lambda some: lambda s, _: s.jobs.get(some), st.lists(ids, max_size=3)),
+    st.builds(
+        lambda some, reply: lambda s, _: s.jobs.watch(some, (reply, "c"), 600.0),
+        st.lists(ids, max_size=2),
+        st.sampled_from(["w1", "w2"]),
+    ),
+)
+
+
+def outcome(operation: Operation, store: Store, versions: list[int]) -> Any:
+    try:
+        return operation(store, versions)
+    except Conflict as exc:
+        return exc.message
+
+
+def whole(store: Store, versions: list[int]) -> Any:
+    """All that can be read of a store."""
+    found = [
+        store.jobs.find(state=state, cluster=where, user=user, limit=50)
+        for state, where, user in itertools.product((None, "assigned", "failed"), (None, "red"), (None, "blue"))
+    ]
+    everything = versioned(store, versions, store.clusters.changes(0))
+    return everything, store.jobs.get(["j1", "j2", "j 3", "j%d"]), found
+
+
+@settings(
+    max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+)
+@given(sequence=st.lists(operations, max_size=25))
+def test_redis_equals_the_reference(redis_url: str, redis_prefix: str, sequence: list[Operation]) -> None:
+    mark = uuid.uuid4().hex
+    reference = open_store(StoreOptions(f"memory://{mark}", max_history=6))
+    store = open_store(StoreOptions(redis_url, prefix=f"{redis_prefix}{mark}:", max_history=6))
+    try:
+        stores: list[tuple[Store, list[int]]] = [(reference, [0]), (store, [0])]
+        for step, operation in enumerate(sequence):
+            wanted, got = (outcome(operation, s, versions) for s, versions in stores)
+            assert got == wanted, step
+        wanted, got = (whole(s, versions) for s, versions in stores)
+        assert got == wanted
+    finally:
+        store.close()
