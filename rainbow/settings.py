@@ -283,12 +283,13 @@ def connect_options(settings: Settings, name: str, *, user: str | None = None, p
 
     broker = settings.broker
     tls = broker.tls
+    files = [str(p) if p else None for p in (tls.ca, tls.cert, tls.key)]
     return ConnectOptions(
         url=broker.url.get_secret_value(),
         name=name,
         user=user,
         password=password,
-        tls=Tls(*(str(p) if p else None for p in (tls.ca, tls.cert, tls.key))),
+        tls=Tls(*files) if any(files) else None,
         heartbeat=broker.heartbeat,
         connect_timeout=broker.connect_timeout,
         publish_timeout=broker.publish_timeout,
