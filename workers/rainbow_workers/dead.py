@@ -24,7 +24,7 @@ def letter(delivery: Delivery, code: str, detail: str) -> Message:
         "rainbow-queue": delivery.queue,
         "rainbow-exchange": delivery.exchange,
         "rainbow-routing-key": delivery.routing_key,
-        "rainbow-time": round(time.time(), 3),
+        "rainbow-time": int(time.time()),  # AMQP 0-9-1 clients disagree about floats in headers
         "rainbow-bytes": len(delivery.body),
     }
     return Message(

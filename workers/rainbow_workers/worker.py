@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Sequence
 from typing import Protocol
 
@@ -29,6 +30,44 @@ class Task(Protocol):
 
     def handle(self, deliveries: Sequence[Delivery], consumer: Consumer) -> None:
         """Raises StoreUnavailable when nothing of the batch was done."""
+
+
+class Patient:
+    """A consumer that gives a delivery back only after a pause, so that what cannot be handled now does not spin
+    through the broker, nor use up its delivery limit, at full speed."""
+
+    def __init__(self, consumer: Consumer, pause: float = 1.0) -> None:
+        self.consumer = consumer
+        self.address = consumer.address
+        self._pause = pause
+        self._lock = threading.Lock()
+        self._held: list[tuple[float, Delivery]] = []
+
+    def take(self, limit: int, timeout: float) -> list[Delivery]:
+        self.give_back(time.monotonic())
+        return self.consumer.take(limit, timeout)
+
+    def ack(self, deliveries: Sequence[Delivery]) -> None:
+        self.consumer.ack(deliveries)
+
+    def reject(self, deliveries: Sequence[Delivery]) -> None:
+        self.consumer.reject(deliveries)
+
+    def requeue(self, deliveries: Sequence[Delivery]) -> None:
+        due = time.monotonic() + self._pause
+        with self._lock:
+            self._held.extend((due, d) for d in deliveries)
+
+    def cancel(self) -> None:
+        """The broker gives back what is held: it was never settled."""
+        self.consumer.cancel()
+
+    def give_back(self, now: float) -> None:
+        with self._lock:
+            due = [d for at, d in self._held if at <= now]
+            self._held = [(at, d) for at, d in self._held if at > now]
+        if due:
+            self.consumer.requeue(due)
 
 
 class Worker(threading.Thread):
@@ -60,11 +99,10 @@ class Worker(threading.Thread):
         consumer: Consumer | None = None
         try:
             while not self._stopping.is_set():
-                deliveries: Sequence[Delivery] = ()
                 try:
                     self._task.ready()
                     if consumer is None:
-                        consumer = self._broker.consume(self._task.queue, prefetch=self._prefetch)
+                        consumer = Patient(self._broker.consume(self._task.queue, prefetch=self._prefetch))
                         log.info("worker consumes", extra={"action": "consume", "queue": self._task.queue})
                     deliveries = consumer.take(self._batch, self._poll)
                     self._task.handle(deliveries, consumer)
@@ -74,7 +112,6 @@ class Worker(threading.Thread):
                     log.warning("store unavailable", extra={"action": "store-unavailable", "detail": exc.message})
                     if consumer is not None:
                         # Nothing is held while nothing can be decided; other workers may reach the store.
-                        consumer.requeue(deliveries)
                         consumer.cancel()
                         consumer = None
                     backoff.wait(self._stopping)
