@@ -14,7 +14,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any, BinaryIO, cast
 
 from rainbow.logs import redact
 from rainbow.tokens import Principal
@@ -49,7 +49,8 @@ class Audit:
         self._keep = keep
         self._clock = clock
         self._lock = threading.Lock()
-        self._file: TextIO | None = sys.stdout if path == STDOUT else None
+        self._file: BinaryIO | None = None
+        self._torn = False
         self._failing = False
 
     def note(
@@ -75,7 +76,7 @@ class Audit:
             **({"detail": detail} if detail else {}),
             **more,
         }
-        line = redact(json.dumps(entry, ensure_ascii=False, default=str)) + "\n"
+        line = redact(json.dumps(entry, default=str)).encode() + b"\n"
         with self._lock:
             try:
                 self._write(line)
@@ -88,31 +89,34 @@ class Audit:
 
     def close(self) -> None:
         with self._lock:
-            if self._file is not None and self._path is not None:
+            if self._file is not None:
                 self._file.close()
                 self._file = None
 
-    def _write(self, line: str) -> None:
-        if self._path is not None:
-            if self._file is None:
-                self._open()
-            assert self._file is not None
-            if self._file.tell() and self._file.tell() + len(line.encode()) > self._max_bytes:
-                self._rotate()
-        assert self._file is not None
-        self._file.write(line)
-        self._file.flush()
+    def _write(self, line: bytes) -> None:
+        if self._path is None:
+            sys.stdout.write(line.decode())
+            sys.stdout.flush()
+            return
+        file = self._file = self._file or self._open()
+        if file.tell() and file.tell() + len(line) > self._max_bytes:
+            file = self._file = self._rotate(file)
+        # Unbuffered, so that what a full disk did not take is not written later, out of its time.
+        whole = b"\n" + line if self._torn else line
+        written = file.write(whole)
+        self._torn = 0 < written < len(whole) or (self._torn and not written)
+        if written < len(whole):
+            raise OSError("no space left")
 
-    def _open(self) -> None:
+    def _open(self) -> BinaryIO:
         assert self._path is not None
         self._path.parent.mkdir(parents=True, exist_ok=True)
         self._path.touch(mode=0o600)
-        self._file = self._path.open("a", encoding="utf-8")
+        return cast(BinaryIO, self._path.open("ab", buffering=0))
 
-    def _rotate(self) -> None:
-        assert self._file is not None
+    def _rotate(self, file: BinaryIO) -> BinaryIO:
         assert self._path is not None
-        self._file.close()
+        file.close()
         self._file = None
         for number in range(self._keep - 1, 0, -1):
             older = self._numbered(number)
@@ -122,7 +126,7 @@ class Audit:
             self._path.replace(self._numbered(1))
         else:
             self._path.unlink()
-        self._open()
+        return self._open()
 
     def _numbered(self, number: int) -> Path:
         assert self._path is not None
