@@ -6,26 +6,32 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from rainbow.resources.answer import Answer, Unmet
+    from rainbow.resources.document import Blocks
     from rainbow.resources.index import ClusterIndex, Matches
-    from rainbow.resources.matcher import Answer, Matcher, Unmet, match
-    from rainbow.resources.reader import read_graph, read_subsystem, subsystem_name
+    from rainbow.resources.matcher import Matcher
+    from rainbow.resources.matching import match
+    from rainbow.resources.reader import read_graph
+    from rainbow.resources.subsystem_reader import read_subsystem, subsystem_name
     from rainbow.resources.summary import Summary
 
 _WHERE = {
-    "Answer": "matcher",
+    "Answer": "answer",
+    "Blocks": "document",
     "ClusterIndex": "index",
     "Matcher": "matcher",
     "Matches": "index",
     "Summary": "summary",
-    "Unmet": "matcher",
-    "match": "matcher",
+    "Unmet": "answer",
+    "match": "matching",
     "read_graph": "reader",
-    "read_subsystem": "reader",
-    "subsystem_name": "reader",
+    "read_subsystem": "subsystem_reader",
+    "subsystem_name": "subsystem_reader",
 }
 
 __all__ = [
     "Answer",
+    "Blocks",
     "ClusterIndex",
     "Matcher",
     "Matches",

@@ -10,8 +10,8 @@ from collections.abc import Iterable, Mapping
 from typing import Protocol
 
 from rainbow.jobspec.request import Request
+from rainbow.resources.answer import Answer
 from rainbow.resources.document import Source
-from rainbow.resources.matcher import Answer
 
 
 class GraphBackend(Protocol):

@@ -12,9 +12,12 @@ import io
 import json
 import lzma
 import re
+from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
+from hashlib import blake2b
 from pathlib import Path
-from typing import IO, Any, cast
+from typing import IO, Any, TypeVar, cast
+from zlib import crc32
 
 from rainbow.errors import InvalidGraph
 
@@ -95,7 +98,51 @@ class _Rejoined(io.RawIOBase):
 
 # -- JSON, block by block ------------------------------------------------------------------------
 
-Handler = Callable[["Cursor"], None]
+Made = TypeVar("Made")
+
+
+class Blocks:
+    """What blocks of documents were made into, to read a changed document again at a fraction of the cost.
+
+    Bounded by the characters of the blocks it stands for; the oldest go first. One thread.
+    """
+
+    def __init__(self, max_chars: int = 256 << 20) -> None:
+        self._max = max_chars
+        self._chars = 0
+        self._made: OrderedDict[bytes, tuple[int, Any]] = OrderedDict()
+
+    def get(self, key: bytes) -> Any:
+        found = self._made.get(key)
+        if found is None:
+            return None
+        self._made.move_to_end(key)
+        return found[1]
+
+    def put(self, key: bytes, chars: int, made: Any) -> None:
+        self._made[key] = (chars, made)
+        self._chars += chars
+        while self._chars > self._max:
+            _, (dropped, _) = self._made.popitem(last=False)
+            self._chars -= dropped
+
+
+def _block(text: str, kind: str, convert: Callable[[list[Any]], Made], known: Blocks | None) -> Made | None:
+    """A block of elements converted; None when the text is no row of whole elements."""
+    key = b""
+    if known is not None:
+        key = blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16, person=kind.encode()[:16]).digest()
+        found: Made | None = known.get(key)
+        if found is not None:
+            return found
+    try:
+        elements = json.loads(f"[{text}]")
+    except ValueError:
+        return None
+    made = convert(elements)
+    if known is not None:
+        known.put(key, len(text), made)
+    return made
 
 
 class NotJson(ValueError):
@@ -155,44 +202,62 @@ class Cursor:
         for key in self.items():
             yield key, self.value()
 
-    def blocks(self) -> Iterator[list[Any]]:
-        """The elements of a list, parsed some hundreds at a time.
+    def blocks(self, kind: str, convert: Callable[[list[Any]], Made], known: Blocks | None) -> Iterator[Made]:
+        """The elements of a list, some hundreds at a time, each block as `convert` makes it.
 
         A block ends where the text between two elements (known from the first two) is found again; that it
-        really is a border, and not part of a text or of something nested, shows when the block parses.
+        really is a border, and not part of a text or of something nested, shows when the block parses. Blocks
+        in `known` (by `kind` and text) are neither parsed nor converted again.
         """
         self._expect("[")
         if self.peek() == "]":
             self._expect("]")
             return
-        text, scan = self.text, self._scan
+        text = self.text
         border = ""
+        stop = 0
         while True:
             start = self.at
-            if border:
-                cut = text.find(border, start + _BLOCK)
-                if cut >= 0:
-                    stop = cut + 1
-                    try:
-                        block = json.loads(f"[{text[start:stop]}]")
-                    except ValueError:
-                        block = None
-                    if type(block) is list:
-                        self.at = cut + len(border) - 1
-                        yield block
-                        continue
-            try:
-                element, self.at = scan(text, start)
-            except (StopIteration, ValueError) as exc:
-                raise NotJson(str(exc)) from exc
-            ended = self.at
-            self._skip()
-            last = self._one_of(",]") == "]"
+            if border and stop >= 0:
+                stop = self._cut(start, border, known is not None)
+            if border and stop >= 0:
+                made = _block(text[start:stop], kind, convert, known)
+                if made is not None:
+                    self.at = stop + len(border) - 2
+                    yield made
+                    continue
+            value, ended, last = self._element()
             if not border and not last and text[ended - 1] == "}" and self.peek() == "{":
                 border = text[ended - 1 : self.at + 1]
-            yield [element]
+            yield convert([value])
             if last:
                 return
+
+    def _element(self) -> tuple[Any, int, bool]:
+        """One element of a list, where it ends, and whether it is the last."""
+        try:
+            value, self.at = self._scan(self.text, self.at)
+        except (StopIteration, ValueError) as exc:
+            raise NotJson(str(exc)) from exc
+        ended = self.at
+        self._skip()
+        return value, ended, self._one_of(",]") == "]"
+
+    def _cut(self, start: int, border: str, by_content: bool) -> int:
+        """Where the block that begins at `start` ends; -1 when the rest is too short for one.
+
+        `by_content`: if possible at a border whose neighbourhood has a certain checksum, so that a change
+        somewhere in the document moves the borders near it only.
+        """
+        text = self.text
+        cut = first = text.find(border, start + _BLOCK)
+        if by_content:
+            limit, reach = start + 4 * _BLOCK, len(border) + 40
+            while 0 <= cut < limit and crc32(text[cut : cut + reach].encode("utf-8", "replace")) & 7:
+                cut = text.find(border, cut + 1)
+            if cut < 0:
+                cut = first
+        return cut + 1 if cut >= 0 else -1
 
     def _expect(self, char: str) -> None:
         if self.peek() != char:

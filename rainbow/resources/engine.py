@@ -104,8 +104,7 @@ class Engine:
             made.units = list(units.values())
         if leaves:
             made.leaves = [
-                Leaf(kind, bit, tuple(sorted(claims.items(), reverse=True)))
-                for (kind, bit), claims in leaves.items()
+                Leaf(kind, bit, tuple(sorted(claims.items(), reverse=True))) for (kind, bit), claims in leaves.items()
             ]
         if slots:
             made.locals = list(slots.values())

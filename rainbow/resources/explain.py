@@ -1,62 +1,61 @@
 """Why a cluster does not match: the first unmet need, with its place in the request and numbers.
 
-Codes are stable: ``too-few-<type>s`` (too-few-nodes, too-few-cores, ...), ``missing-type``, ``slot-does-not-fit``,
-``constraint``, ``missing-subsystem``, ``requirement``, ``competing`` (each need fits, not all at once), ``budget``
-(could not be shown in the time given), ``fluxion-walk`` (possible, but Fluxion would refuse it).
+Codes are stable: ``too-few-nodes``, ``too-few-cores`` and so on for each type, ``too-few-slots``, ``missing-type``,
+``slot-does-not-fit``, ``constraint``, ``missing-subsystem``, ``requirement``, ``competing`` (each need fits, not all
+at once), ``budget`` (could not be shown in the time given), ``fluxion-walk`` (it would fit, but Fluxion would
+refuse it).
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from rainbow.jobspec.request import Requirement
 from rainbow.resources import constraints
+from rainbow.resources.answer import Unmet
 from rainbow.resources.bundles import Clock
 from rainbow.resources.engine import Engine
-from rainbow.resources.matcher import Matcher, MatcherName, Unmet
+from rainbow.resources.matcher import Matcher, MatcherName
 from rainbow.resources.plan import Need
-from rainbow.resources.shape import Shape
+from rainbow.resources.shape import Shape, shapes_below
 from rainbow.resources.summary import Summary
+
+_PATIENCE_S = 0.02
+"""Seconds for each of the smaller questions that find out what is missing."""
 
 
 def explain(asked: Matcher, summary: Summary, view: Shape | None, matcher: MatcherName) -> tuple[Unmet, ...]:
-    """The first unmet need. Call it only where the request does not fit."""
-    plan = asked.plan
+    """The first unmet need. Call it only where the request does not fit. `view`: as `Matcher.view` gave it."""
     if view is None:
         return (_missing_subsystem(asked, summary),)
-    if not plan.alternatives:
-        return (Unmet("competing", "nothing that could be chosen from"),)
+    plan = asked.plan
     above = summary.root.above
+    whole = path_of(plan.alternatives[0]) if plan.alternatives else ""
     if matcher == "fluxion" and asked.counts(view, above):
-        detail = (
-            "Fluxion refuses a count of 0"
-            if plan.zero
-            else "it would fit, but Fluxion's own walk does not find it (levels skipped below a matched vertex, "
-            "a slot whose types hang at different levels, or siblings of one type)"
-        )
-        return (Unmet("fluxion-walk", detail, path_of(plan.alternatives[0])),)
+        return (Unmet("fluxion-walk", _walk_text(plan.zero), whole),)
     if view is not summary.root:
         found = _because_of_view(asked, summary, view)
         if found is not None:
             return (found,)
     for needs in plan.alternatives[:1]:
-        engine = Engine(needs, above, Clock(asked.budget_s))
-        found = _first_unmet(engine, needs, ((view, 1),), (), view)
+        found = _Finder(above, view).first(needs, ())
         if found is not None:
             return (found,)
     if view in asked.cut:
-        detail = f"competing needs could not be placed within {asked.budget_s * 1000:g} ms"
-        return (Unmet("budget", detail, path_of(plan.alternatives[0])),)
-    return (Unmet("competing", "each need fits by itself, but not all at once", path_of(plan.alternatives[0])),)
+        detail = f"competing needs, for which no placement was found within {asked.budget_s * 1000:g} ms"
+        return (Unmet("budget", detail, whole),)
+    return (Unmet("competing", "each need fits by itself, but not all at once", whole),)
 
 
-def path_of(needs: tuple[Need, ...], prefix: tuple[str, ...] = ()) -> str:
+def path_of(needs: tuple[Need, ...]) -> str:
     """``node[4] > slot[2] > core[48], gpu[4]``: single children as a path, siblings separated by commas."""
-    parts = list(prefix)
+    parts: list[str] = []
     row = needs
     while len(row) == 1:
         parts.append(_label(row[0]))
         row = row[0].kids
     if row:
-        parts.append(", ".join(_inline(need) for need in row))
+        parts.append(", ".join(map(_inline, row)))
     return " > ".join(parts)
 
 
@@ -70,16 +69,20 @@ def _inline(need: Need) -> str:
     return f"{_label(need)}({', '.join(map(_inline, need.kids))})"
 
 
-def _missing_subsystem(asked: Matcher, summary: Summary) -> Unmet:
-    for _, requires in asked.plan.wishes:
-        for requirement in requires:
-            if requirement.subsystem not in summary.subsystem:
-                return Unmet(
-                    "missing-subsystem",
-                    f"no subsystem {requirement.subsystem} is registered",
-                    _wish_text(requirement),
-                )
-    raise AssertionError("every subsystem is there")
+def _plural(kind: str, count: int = 2) -> str:
+    return kind if count == 1 or kind.endswith("s") else f"{kind}s"
+
+
+def _walk_text(zero: bool) -> str:
+    if zero:
+        return "Fluxion refuses a count of 0"
+    return (
+        "it would fit, but Fluxion's own walk does not find it (levels skipped below a matched vertex, a slot "
+        "whose types hang at different levels, or siblings of one type)"
+    )
+
+
+# -- before counting -----------------------------------------------------------------------------
 
 
 def _wish_text(requirement: Requirement) -> str:
@@ -87,88 +90,110 @@ def _wish_text(requirement: Requirement) -> str:
     return f"requires {requirement.subsystem}.{requirement.field} {how}".rstrip()
 
 
+def _missing_subsystem(asked: Matcher, summary: Summary) -> Unmet:
+    missing = next(
+        requirement
+        for _, requires in asked.plan.wishes
+        for requirement in requires
+        if requirement.subsystem not in summary.subsystem
+    )
+    return Unmet("missing-subsystem", f"no subsystem {missing.subsystem} is registered", _wish_text(missing))
+
+
 def _because_of_view(asked: Matcher, summary: Summary, view: Shape) -> Unmet | None:
-    """Whether the constraint or a requirement alone leaves too little."""
+    """Whether a requirement leaves nothing, or the constraint alone leaves too little."""
     plan = asked.plan
-    total = summary.identity.count
-    if plan.constraint is not None:
-        kept = constraints.kept(plan.constraint, summary.identity)
-        without = Matcher(_unconstrained(asked), budget_s=asked.budget_s, algorithms=asked._algorithms)
-        free = without.view(summary)
-        if not kept or (free is not None and without.fits(free, summary.root.above)):
-            return Unmet(
-                "constraint",
-                f"{len(kept)} of {total} nodes satisfy {constraints.text(plan.constraint)}",
-                path_of(plan.alternatives[0]),
-            )
     for kind, requires in plan.wishes:
         there = summary.root.counts.get(kind, 0)
         for requirement in requires:
-            who = asked.holders(summary, (requirement,))
-            if who is not None and not who:
-                return Unmet("requirement", f"none of {there} {kind} vertices has it", _wish_text(requirement))
-    return None
+            if there and not asked.holders(summary, (requirement,)):
+                return Unmet("requirement", f"none of {there} {_plural(kind, there)} has that", _wish_text(requirement))
+    if plan.constraint is None:
+        return None
+    kept = constraints.kept(plan.constraint, summary.identity)
+    freely = Matcher(replace(plan.request, constraint=None), budget_s=asked.budget_s, algorithms=asked.algorithms)
+    free = freely.view(summary)
+    if kept and (free is None or not freely.fits(free, summary.root.above)):
+        return None
+    total = summary.identity.count
+    text = f"{len(kept)} of {total} {_plural('node', total)} satisfy {constraints.text(plan.constraint)}"
+    return Unmet("constraint", text, path_of(plan.alternatives[0]))
 
 
-def _unconstrained(asked: Matcher):  # type: ignore[no-untyped-def]
-    from dataclasses import replace
-
-    return replace(asked.plan.request, constraint=None)
+# -- what is missing -----------------------------------------------------------------------------
 
 
-def _code(kind: str) -> str:
-    return f"too-few-{kind}s"
+class _Finder:
+    """Asks smaller and smaller questions until one is answered no."""
 
+    def __init__(self, above: frozenset[str], root: Shape) -> None:
+        self.above, self.root = above, root
 
-def _first_unmet(
-    engine: Engine,
-    needs: tuple[Need, ...],
-    forest: tuple[tuple[Shape, int], ...],
-    path: tuple[str, ...],
-    root: Shape,
-) -> Unmet | None:
-    """The first of the siblings that does not fit by itself; None when each one does."""
-    for need in needs:
-        here = " > ".join((*path, path_of((need,))))
-        missing = _missing_type(need, root)
-        if missing is not None:
-            return Unmet("missing-type", f"there is no {missing} in this cluster", here)
-        alone = Engine((need,), engine.above, Clock(0.05))
-        if not path:
-            fits = alone.fits(root)
-        else:
-            fits = True
-        if fits:
-            continue
-        return _too_few(engine, need, root, here)
-    return None
+    def first(self, needs: tuple[Need, ...], path: tuple[str, ...]) -> Unmet | None:
+        """The first of top-level siblings that does not fit by itself; None when each one does."""
+        for need in needs:
+            here = " > ".join((*path, path_of((need,))))
+            missing = self._missing_type(need)
+            if missing is not None:
+                return Unmet("missing-type", f"there is no {missing} in this cluster", here)
+            if not self._engine(need).fits(self.root):
+                return self._short(need, here)
+        return None
 
+    def _engine(self, need: Need) -> Engine:
+        return Engine((need,), self.above, Clock(_PATIENCE_S))
 
-def _missing_type(need: Need, root: Shape) -> str | None:
-    if not need.is_slot and need.type not in root.counts:
-        return need.type
-    for kid in need.kids:
-        missing = _missing_type(kid, root)
-        if missing is not None:
-            return missing
-    return None
+    def _missing_type(self, need: Need) -> str | None:
+        if not need.is_slot and need.type not in self.root.counts:
+            return need.type
+        return next((found for kid in need.kids if (found := self._missing_type(kid)) is not None), None)
 
-
-def _too_few(engine: Engine, need: Need, root: Shape, here: str) -> Unmet:
-    one = Need(need.type, 1, need.kids, need.bit, need.maximum)
-    if not need.kids:
-        have = root.totals.get(need.type, 0)
-        if need.bit >= 0:
-            sizes = engine.sizes_in(engine.resolve((need,), True).leaves[0], root)
-            have = sum(size * count for size, count in sizes.items())
-        return Unmet(_code(need.type), f"needs {need.count} {need.type}, has {have}", here)
-    alone = Engine((one,), engine.above, Clock(0.05))
-    have = alone.copies(root)
-    if need.is_slot:
+    def _short(self, need: Need, here: str) -> Unmet:
+        kind, wanted = need.type, need.count
+        if not need.kids:
+            return self._too_few(need, here, self._engine(_one(need)).copies(self.root), "")
+        have = self._engine(_one(need)).copies(self.root)
         if have:
-            return Unmet("too-few-slots", f"needs {need.count} slots with that, has {have}", here)
-        return Unmet("slot-does-not-fit", "a slot has to fit into one node, and fits into none", here)
-    there = root.counts.get(need.type, 0)
-    if there < need.count:
-        return Unmet(_code(need.type), f"needs {need.count} {need.type}, has {there}", here)
-    return Unmet(_code(need.type), f"needs {need.count} {need.type}s with that, has {have}", here)
+            there = self.root.counts.get(kind, wanted)
+            with_that = " with that" if there >= wanted else ""
+            return self._too_few(need, here, have, with_that)
+        if need.is_slot:
+            if self.above.isdisjoint(need.names):
+                return self._in_no_place(need, self._targets(), "slot-does-not-fit", here)
+            return self.first(need.kids, ()) or Unmet("slot-does-not-fit", "not even one such slot fits", here)
+        places = [shape for shape in shapes_below(self.root) if shape.type == kind]
+        if need.bit >= 0:
+            places = [shape for shape in places if shape.mark >> need.bit & 1]
+            if not places:
+                return Unmet("requirement", f"no {kind} meets all that is required of it", here)
+        return self._in_no_place(need, places, None, here)
+
+    def _too_few(self, need: Need, here: str, have: int, with_that: str) -> Unmet:
+        names = _plural(need.type, need.count)
+        return Unmet(f"too-few-{_plural(need.type)}", f"needs {need.count} {names}{with_that}, has {have}", here)
+
+    def _targets(self) -> list[Shape]:
+        return [shape for shape in shapes_below(self.root) if shape.is_target]
+
+    def _in_no_place(self, need: Need, places: list[Shape], code: str | None, here: str) -> Unmet:
+        """Nothing in `places` holds the kids of `need`: name the first kid that is too much for each of them."""
+        place = "node" if need.is_slot else need.type
+        for kid in need.kids:
+            leaves = [kid] if not kid.is_slot else list(kid.kids)
+            for leaf in leaves:
+                if leaf.kids or leaf.is_slot:
+                    continue
+                wanted = leaf.count * (kid.count if kid.is_slot else 1)
+                most = max((shape.totals.get(leaf.type, 0) for shape in places), default=0)
+                if most < wanted:
+                    text = f"needs {wanted} {_plural(leaf.type, wanted)} in one {place}, the most is {most}"
+                    return Unmet(code or f"too-few-{_plural(leaf.type)}", text, here)
+        if need.is_slot:
+            return Unmet("slot-does-not-fit", "a slot must fit into one node, and fits into none", here)
+        text = f"needs {need.count} {_plural(need.type, need.count)} with that, has 0"
+        return Unmet(f"too-few-{_plural(need.type)}", text, here)
+
+
+def _one(need: Need) -> Need:
+    """One of what is needed."""
+    return Need(need.type, 1, need.kids, need.bit, need.maximum)

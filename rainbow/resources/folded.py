@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from rainbow.jobspec.request import Request
+from rainbow.resources.answer import Answer
 from rainbow.resources.document import Source
 from rainbow.resources.index import ClusterIndex
-from rainbow.resources.matcher import BUDGET_S, Answer, MatcherName
+from rainbow.resources.matcher import BUDGET_S, MatcherName
 from rainbow.resources.reader import read_graph
 
 

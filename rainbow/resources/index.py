@@ -13,7 +13,9 @@ from itertools import chain
 from typing import overload
 
 from rainbow.jobspec.request import Request
-from rainbow.resources.matcher import BUDGET_S, Algorithms, Matcher, MatcherName, Unmet
+from rainbow.resources.answer import Unmet
+from rainbow.resources.explain import explain
+from rainbow.resources.matcher import BUDGET_S, Algorithms, Matcher, MatcherName
 from rainbow.resources.shape import Shape
 from rainbow.resources.summary import Summary
 
@@ -94,8 +96,6 @@ class Matches:
 
     def unmet(self, name: str) -> tuple[Unmet, ...]:
         """Why cluster `name` cannot run it; empty when it can. Raises KeyError for an unknown cluster."""
-        from rainbow.resources.explain import explain
-
         if self._matches(name):
             return ()
         entry = self._index.entry(name)

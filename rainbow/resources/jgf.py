@@ -8,7 +8,7 @@ One document may hold several subsystems; only the edges of the one asked for ma
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from rainbow.errors import InvalidGraph
@@ -19,6 +19,7 @@ CONTAINMENT = "containment"
 
 MAX_VERTICES = 20_000_000
 MAX_SIZE = 2**63 - 1
+MAX_RANK = 2**53
 
 _NUMBER_AT_END = re.compile(r"[0-9]{1,18}\Z")
 
@@ -27,6 +28,26 @@ def clip(value: object, limit: int = 60) -> str:
     """`value` as it may stand in a message: one line, not too long."""
     text = repr(value)
     return text if len(text) <= limit else f"{text[: limit - 3]}..."
+
+
+def _listed_key(element: Any) -> str:
+    if type(element) is not dict:
+        raise InvalidGraph(f"graph.nodes: {clip(element)} is not an object with id and metadata")
+    key = element.get("id")
+    if type(key) is str:
+        return key
+    if type(key) is not int:
+        raise InvalidGraph(f"graph.nodes: a vertex without an id: {clip(element)}")
+    return str(key)
+
+
+def _metadata(key: str, element: Any) -> Mapping[str, Any]:
+    if type(element) is not dict:
+        raise InvalidGraph(f"vertex {clip(key)}: {clip(element)} is not an object")
+    metadata = element.get("metadata")
+    if type(metadata) is not dict:
+        raise InvalidGraph(f"vertex {clip(key)}: no metadata with at least a type")
+    return metadata
 
 
 def _end(edge: Mapping[str, Any], which: str) -> str:
@@ -48,8 +69,26 @@ class Target:
         self.name, self.rank, self.properties = name, rank, properties
 
 
+class VertexBlock:
+    """What is kept of some vertices: keys, atoms, and for execution targets more (by place in the block)."""
+
+    __slots__ = ("atoms", "keys", "targets")
+
+    def __init__(self, keys: list[str], atoms: list[Atom], targets: list[tuple[int, Target]]) -> None:
+        self.keys, self.atoms, self.targets = keys, atoms, targets
+
+
+class EdgeBlock:
+    """The ends of some edges of the subsystem asked for."""
+
+    __slots__ = ("sources", "targets")
+
+    def __init__(self, sources: list[str], targets: list[str]) -> None:
+        self.sources, self.targets = sources, targets
+
+
 class JgfRows:
-    """Takes the elements of ``graph.nodes`` and ``graph.edges`` one by one, in either order."""
+    """Takes the elements of ``graph.nodes`` and ``graph.edges`` block by block, in either order."""
 
     def __init__(self, subsystem: str = CONTAINMENT) -> None:
         self.subsystem = subsystem
@@ -57,49 +96,65 @@ class JgfRows:
         self.atoms: list[Atom] = []
         self.atom_of: list[int] = []
         self.targets: dict[int, Target] = {}
-        self.pairs: list[tuple[str, str]] = []
+        self.sources: list[str] = []
+        self.ends: list[str] = []
         self.warnings: list[str] = []
-        self._atom_index: dict[tuple[Any, Any, Any], int] = {}
+        self._atom_index: dict[Atom, int] = {}
+        self._known_atoms: dict[tuple[Any, Any, Any], Atom] = {}
         self._property_rows: dict[tuple[str, ...], tuple[str, ...]] = {(): ()}
 
     # -- vertices --------------------------------------------------------------------------------
 
-    def listed(self, elements: Iterable[Any]) -> None:
+    def listed(self, elements: list[Any]) -> VertexBlock:
         """Elements of a list of nodes: ``{"id": ..., "metadata": {...}}``."""
-        for element in elements:
-            if type(element) is not dict:
-                raise InvalidGraph(f"graph.nodes: {clip(element)} is not an object with id and metadata")
-            key = element.get("id")
-            if type(key) is not str:
-                if type(key) is not int:
-                    raise InvalidGraph(f"graph.nodes: a vertex without an id: {clip(element)}")
-                key = str(key)
-            self.vertex(key, element)
-
-    def keyed(self, elements: Iterable[tuple[str, Any]]) -> None:
-        """Items of an object of nodes: ``"key": {"metadata": {...}}``."""
-        for key, element in elements:
-            if type(element) is not dict:
-                raise InvalidGraph(f"vertex {clip(key)}: {clip(element)} is not an object")
-            self.vertex(str(key), element)
-
-    def vertex(self, key: str, element: Mapping[str, Any]) -> None:
-        number = len(self.atom_of)
-        if self.index.setdefault(key, number) != number:
-            raise InvalidGraph(f"vertex {clip(key)} is defined twice")
-        metadata = element.get("metadata")
-        if type(metadata) is not dict:
-            raise InvalidGraph(f"vertex {clip(key)}: no metadata with at least a type")
-        kind = metadata.get("type")
         try:
-            atom = self._atom_index[kind, metadata.get("size", 1), metadata.get("unit", "")]
-        except (KeyError, TypeError):
-            atom = self._new_atom(key, metadata)
-        self.atom_of.append(atom)
-        if kind in TARGETS:
-            self.targets[number] = self._target(key, metadata)
+            keys = [element["id"] for element in elements]
+        except (KeyError, TypeError, IndexError):
+            keys = [None] * len(elements)
+        if set(map(type, keys)) != {str}:
+            keys = [_listed_key(element) for element in elements]
+        return self._block(keys, elements)
 
-    def _new_atom(self, key: str, metadata: Mapping[str, Any]) -> int:
+    def keyed(self, items: list[tuple[Any, Any]]) -> VertexBlock:
+        """Items of an object of nodes: ``"key": {"metadata": {...}}``."""
+        return self._block([str(key) for key, _ in items], [element for _, element in items])
+
+    def _block(self, keys: list[str], elements: list[Any]) -> VertexBlock:
+        try:
+            rows = [element["metadata"] for element in elements]
+            known = self._known_atoms
+            atoms = [known[row["type"], row.get("size", 1), row.get("unit", "")] for row in rows]
+        except (KeyError, TypeError, AttributeError, IndexError):
+            # Something new in it, or something wrong.
+            rows = [_metadata(key, element) for key, element in zip(keys, elements, strict=True)]
+            atoms = [self._atom(key, row) for key, row in zip(keys, rows, strict=True)]
+        targets = [(at, self._target(keys[at], rows[at])) for at, atom in enumerate(atoms) if atom[0] in TARGETS]
+        return VertexBlock(keys, atoms, targets)
+
+    def add_vertices(self, block: VertexBlock) -> None:
+        """Append a block, made by this or by another `JgfRows`."""
+        index, first = self.index, len(self.atom_of)
+        if first + len(block.keys) > MAX_VERTICES:
+            raise InvalidGraph(f"the graph has more than {MAX_VERTICES} vertices")
+        index.update(zip(block.keys, range(first, first + len(block.keys)), strict=True))
+        if len(index) != first + len(block.keys):
+            twice = next(
+                key for at, key in enumerate(block.keys, first) if index[key] != at or key in block.keys[: at - first]
+            )
+            raise InvalidGraph(f"vertex {clip(twice)} is defined twice")
+        numbers = self._atom_index
+        try:
+            self.atom_of += [numbers[atom] for atom in block.atoms]
+        except KeyError:
+            for atom in block.atoms:
+                if atom not in numbers:
+                    numbers[atom] = len(self.atoms)
+                    self.atoms.append(atom)
+            self.atom_of += [numbers[atom] for atom in block.atoms]
+        for at, target in block.targets:
+            self.targets[first + at] = target
+
+    def _atom(self, key: str, metadata: Mapping[str, Any]) -> Atom:
         kind, size, unit = metadata.get("type"), metadata.get("size", 1), metadata.get("unit", "")
         if type(kind) is not str or not kind:
             raise InvalidGraph(f"vertex {clip(key)}: metadata.type is {clip(kind)}; give a text")
@@ -112,15 +167,7 @@ class JgfRows:
             unit = ""
         if type(unit) is not str:
             raise InvalidGraph(f"vertex {clip(key)}: unit {clip(unit)} is not a text")
-        if len(self.atom_of) >= MAX_VERTICES:
-            raise InvalidGraph(f"the graph has more than {MAX_VERTICES} vertices")
-        atom = (kind, whole, unit)
-        number = self._atom_index.get(atom)
-        if number is None:
-            number = len(self.atoms)
-            self.atoms.append(atom)
-            self._atom_index[atom] = number
-        return number
+        return self._known_atoms.setdefault((kind, whole, unit), (kind, whole, unit))
 
     def _target(self, key: str, metadata: Mapping[str, Any]) -> Target:
         name = metadata.get("name")
@@ -133,7 +180,7 @@ class JgfRows:
             name = f"{base}{key if number is None else number}"
         rank = metadata.get("rank", -1)
         if type(rank) is not int:
-            rank = int(rank) if type(rank) is str and rank.isascii() and rank.isdigit() else -1
+            rank = int(rank) if type(rank) is str and rank.isascii() and rank.isdigit() and len(rank) < 16 else -1
         properties: tuple[str, ...] = ()
         given = metadata.get("properties")
         if given:
@@ -142,37 +189,43 @@ class JgfRows:
                 raise InvalidGraph(f"vertex {clip(key)}: properties is {clip(given)}; give an object")
             row = tuple(sorted(set(given)))
             properties = self._property_rows.setdefault(row, row)
-        return Target(name, rank, properties)
+        return Target(name, rank if rank <= MAX_RANK else -1, properties)
 
     # -- edges -----------------------------------------------------------------------------------
 
-    def edges(self, elements: Iterable[Any]) -> None:
+    def edges(self, elements: list[Any]) -> EdgeBlock:
         """Elements of ``graph.edges``; those of other subsystems and the mirrored `in` are left out."""
-        append = self.pairs.append
+        sources: list[str] = []
+        ends: list[str] = []
+        subsystem = self.subsystem
+        plain = subsystem == CONTAINMENT
         for edge in elements:
             if type(edge) is not dict:
                 raise InvalidGraph(f"graph.edges: {clip(edge)} is not an object with source and target")
             source, target = edge.get("source"), edge.get("target")
             if type(source) is not str or type(target) is not str:
                 source, target = _end(edge, "source"), _end(edge, "target")
-            relation = edge.get("relation")
-            if relation is not None and relation != "contains":
+            if "relation" in edge and edge["relation"] not in ("contains", None):
                 continue
             metadata = edge.get("metadata")
             if metadata:
-                if not self._wanted(metadata):
+                if type(metadata) is not dict:
+                    raise InvalidGraph(f"graph.edges: metadata {clip(metadata)} is not an object")
+                names = metadata.get("name")
+                if type(names) is dict:
+                    if names.get(subsystem) != "contains":
+                        continue
+                elif metadata.get("subsystem", CONTAINMENT) != subsystem:
                     continue
-            elif self.subsystem != CONTAINMENT:
+            elif not plain:
                 continue
-            append((source, target))
+            sources.append(source)
+            ends.append(target)
+        return EdgeBlock(sources, ends)
 
-    def _wanted(self, metadata: Any) -> bool:
-        if type(metadata) is not dict:
-            raise InvalidGraph(f"graph.edges: metadata {clip(metadata)} is not an object")
-        names = metadata.get("name")
-        if type(names) is dict:
-            return names.get(self.subsystem) == "contains"
-        return bool(metadata.get("subsystem", CONTAINMENT) == self.subsystem)
+    def add_edges(self, block: EdgeBlock) -> None:
+        self.sources += block.sources
+        self.ends += block.targets
 
     # -- the tree --------------------------------------------------------------------------------
 
@@ -180,21 +233,23 @@ class JgfRows:
         """The parent of each vertex. A second parent is left out, with a warning: nothing may count twice."""
         parent = [-1] * len(self.atom_of)
         index = self.index
-        again = 0
-        for source, target in self.pairs:
-            try:
-                above, below = index[source], index[target]
-            except KeyError:
-                missing = source if source not in index else target
-                raise InvalidGraph(
-                    f"edge {clip(source)} -> {clip(target)}: there is no vertex {clip(missing)}"
-                ) from None
+        try:
+            pairs = list(zip(map(index.__getitem__, self.sources), map(index.__getitem__, self.ends), strict=True))
+        except KeyError:
+            source, target = next(
+                (s, t) for s, t in zip(self.sources, self.ends, strict=True) if s not in index or t not in index
+            )
+            missing = source if source not in index else target
+            raise InvalidGraph(f"edge {clip(source)} -> {clip(target)}: there is no vertex {clip(missing)}") from None
+        again = -1
+        for above, below in pairs:
             if parent[below] < 0:
                 parent[below] = above
-            elif parent[below] != above:
-                if not again:
-                    self.warnings.append(f"vertex {clip(target)} is contained more than once; only the first counts")
-                again += 1
+            elif parent[below] != above and again < 0:
+                again = below
+        if again >= 0:
+            name = next(key for key, at in index.items() if at == again)
+            self.warnings.append(f"vertex {clip(name)} is contained more than once; only the first counts")
         return parent
 
     def folded(self) -> tuple[Folded, list[str]]:
@@ -205,7 +260,7 @@ class JgfRows:
         """
         if not self.atom_of:
             raise InvalidGraph("the graph has no vertices")
-        if not self.pairs:
+        if not self.sources:
             raise InvalidGraph(f"the graph has no edges of the {self.subsystem} subsystem")
         parent = self.parents()
         keys = list(self.index)

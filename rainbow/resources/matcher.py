@@ -1,13 +1,11 @@
 """One request against summaries: plan it once, view each graph as the request sees it, count, walk.
 
-`Matcher` holds everything that is remembered between clusters for one request; `match` is the same for a single
-cluster, with the reasons.
+`Matcher` holds everything that is remembered between clusters for one request.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal
 
@@ -31,29 +29,6 @@ BUDGET_S = 0.002
 """Seconds that competing siblings may take on one cluster before "no" is said without proof."""
 
 
-@dataclass(frozen=True, slots=True)
-class Unmet:
-    """One need that a cluster does not meet.
-
-    `code` is stable (see `explain`), `detail` is for people, `path` names the place in the request
-    (``node[4] > slot[2] > core[48]``).
-    """
-
-    code: str
-    detail: str
-    path: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """`slots` is how many of the request fit at once on the empty cluster: exact, or a lower bound where
-    siblings compete and time ran out. `unmet` is empty when it matches."""
-
-    match: bool
-    slots: int
-    unmet: tuple[Unmet, ...] = ()
-
-
 @lru_cache(maxsize=64)
 def algorithm(name: str) -> MatchAlgorithm:
     """The match algorithm `name` (entry points `rainbow.match`). Raises UnknownPlugin."""
@@ -67,7 +42,7 @@ class Matcher:
     def __init__(self, request: Request, *, budget_s: float = BUDGET_S, algorithms: Algorithms | None = None) -> None:
         self.plan: Plan = make_plan(request)
         self.budget_s = budget_s
-        self._algorithms = algorithms
+        self.algorithms = algorithms
         self._engines: dict[frozenset[str], list[Engine]] = {}
         self._walks: list[Walk] | None = None
         self._fits: dict[tuple[Shape, frozenset[str], MatcherName], bool] = {}
@@ -109,9 +84,9 @@ class Matcher:
 
     def accepts(self, requirement: Requirement) -> Callable[[str], bool]:
         name, arguments = requirement.algorithm, dict(requirement.arguments)
-        given = self._algorithms.get(name) if self._algorithms is not None else None
+        given = self.algorithms.get(name) if self.algorithms is not None else None
         found = given if given is not None else algorithm(name)
-        return lambda value: found.accepts(value, arguments)
+        return found.accepting(arguments)
 
     # -- the answer ------------------------------------------------------------------------------
 
@@ -163,32 +138,3 @@ class Matcher:
             known = [Engine(needs, above, clock) for needs in self.plan.alternatives]
             self._engines[above] = known
         return known
-
-
-def match(
-    request: Request,
-    summary: Summary,
-    *,
-    matcher: MatcherName = "count",
-    budget_s: float = BUDGET_S,
-    algorithms: Algorithms | None = None,
-) -> Answer:
-    """Can `request` ever run on the empty cluster, and how many of it at once?
-
-    Args:
-        matcher: ``fluxion`` also asks whether Fluxion's own walk would find it.
-        budget_s: seconds for competing siblings; when they are used up the answer is "no", coded ``budget``.
-        algorithms: match algorithms by name, in place of the installed plugins.
-
-    Raises:
-        UnknownPlugin: a requirement names a match algorithm that is not installed.
-        InvalidInput: a hostlist or idset of the constraint is malformed.
-    """
-    from rainbow.resources.explain import explain
-
-    asked = Matcher(request, budget_s=budget_s, algorithms=algorithms)
-    view = asked.view(summary)
-    above = summary.root.above
-    if view is not None and asked.fits(view, above, matcher):
-        return Answer(True, asked.copies(view, above))
-    return Answer(False, 0, explain(asked, summary, view, matcher))

@@ -139,4 +139,3 @@ def _add_totals(need: Need, times: int, totals: dict[str, int]) -> None:
         totals[need.type] = totals.get(need.type, 0) + (0 if need.kids else times)
     for kid in need.kids:
         _add_totals(kid, times, totals)
-

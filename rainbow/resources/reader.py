@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Mapping, Sequence
+from itertools import islice
 from typing import Any
 
 from rainbow.errors import InvalidGraph
-from rainbow.resources.document import Cursor, NotJson, Source, from_yaml, text_of
+from rainbow.resources.document import Blocks, Cursor, NotJson, Source, from_yaml, text_of
 from rainbow.resources.hostlist import Hostlist, HostRange
 from rainbow.resources.identity import Identity, runs
 from rainbow.resources.idset import IdSet
 from rainbow.resources.jgf import CONTAINMENT, JgfRows, clip
 from rainbow.resources.rset import read_rset
-from rainbow.resources.subsystem import SubsystemRows, elements
+from rainbow.resources.subsystem_reader import subsystem_name
 from rainbow.resources.summary import Summary, VertexKeys
 
 _DOMINANT_NAMES = frozenset({"cluster", "nodes", CONTAINMENT})
@@ -25,6 +25,7 @@ def read_graph(
     *,
     subsystems: Mapping[str, Source] | Sequence[Source] = (),
     dominant: str | None = None,
+    known: Blocks | None = None,
 ) -> Summary:
     """Read a cluster: JGF in any dialect, Flux R, or a reply of ``flux resource list``.
 
@@ -32,12 +33,15 @@ def read_graph(
         source: a document as text, bytes, mapping, path or binary file; JSON or YAML; `.gz` and `.xz` too.
         subsystems: further graphs, by name; a plain sequence takes each name from its document.
         dominant: the subsystem of a JGF whose edges make the tree (containment when not given).
+        known: keeps what blocks of the document were made into; reading a document again that changed a little
+            then costs a fraction.
 
     Raises:
         InvalidGraph: anything wrong with it, naming the vertex or edge. Nothing else is raised.
     """
     try:
-        summary = _read(source, CONTAINMENT if dominant in _DOMINANT_NAMES or not dominant else dominant)
+        tree = CONTAINMENT if dominant in _DOMINANT_NAMES or not dominant else dominant
+        summary = _read(source, tree, known)
         named = subsystems.items() if isinstance(subsystems, Mapping) else map(_named, subsystems)
         for name, document in named:
             summary = summary.with_subsystem(name, document)
@@ -50,8 +54,8 @@ def _named(source: Source) -> tuple[str, Source]:
     return subsystem_name(source), source
 
 
-def _read(source: Source, dominant: str) -> Summary:
-    parts = _Parts(dominant)
+def _read(source: Source, dominant: str, known: Blocks | None = None) -> Summary:
+    parts = _Parts(dominant, known)
     if isinstance(source, Mapping):
         parts.mapping(source)
     else:
@@ -70,8 +74,8 @@ def _read(source: Source, dominant: str) -> Summary:
 class _Parts:
     """What is found at the top of a document, whichever way it is walked."""
 
-    def __init__(self, dominant: str) -> None:
-        self.dominant = dominant
+    def __init__(self, dominant: str, known: Blocks | None = None) -> None:
+        self.dominant, self.known = dominant, known
         self.name: str | None = None
         self.rows: JgfRows | None = None
         self.seen: set[str] = set()
@@ -103,13 +107,15 @@ class _Parts:
             self.seen.add(key)
             kind = cursor.peek()
             if key == "nodes" and kind == "[":
-                for block in cursor.blocks():
-                    rows.listed(block)
+                for vertices in cursor.blocks("nodes", rows.listed, self.known):
+                    rows.add_vertices(vertices)
             elif key == "nodes" and kind == "{":
-                rows.keyed(cursor.pairs())
+                pairs = cursor.pairs()
+                while some := list(islice(pairs, 512)):
+                    rows.add_vertices(rows.keyed(some))
             elif key == "edges" and kind == "[":
-                for block in cursor.blocks():
-                    rows.edges(block)
+                for edges in cursor.blocks(f"edges {self.dominant}", rows.edges, self.known):
+                    rows.add_edges(edges)
             else:
                 self._odd(key, cursor.value())
 
@@ -128,11 +134,11 @@ class _Parts:
         self.seen = set(map(str, graph))
         for key, value in graph.items():
             if key == "nodes" and isinstance(value, list):
-                rows.listed(value)
+                rows.add_vertices(rows.listed(value))
             elif key == "nodes" and isinstance(value, Mapping):
-                rows.keyed((str(k), v) for k, v in value.items())
+                rows.add_vertices(rows.keyed(list(value.items())))
             elif key == "edges" and isinstance(value, list):
-                rows.edges(value)
+                rows.add_edges(rows.edges(value))
             else:
                 self._odd(str(key), value)
 
@@ -202,68 +208,3 @@ def _piece(name: str) -> HostRange:
     if not digits or not digits.isascii() or len(digits) > 18:
         return HostRange(name, -1, -1)
     return HostRange(stem, int(digits), int(digits) + 1, len(digits) if digits[0] == "0" else 1)
-
-
-def _document(source: Source) -> Mapping[str, Any]:
-    if isinstance(source, Mapping):
-        return source
-    text = text_of(source)
-    try:
-        cursor = Cursor(text)
-        document = cursor.value()
-        cursor.finish()
-    except NotJson:
-        document = from_yaml(text)
-    if not isinstance(document, Mapping):
-        raise InvalidGraph(f"{clip(document)} is no subsystem graph")
-    return document
-
-
-def read_subsystem(source: Source | SubsystemRows) -> SubsystemRows:
-    """Read a subsystem document (JGF with nodes as object or list), not linked yet.
-
-    Raises:
-        InvalidGraph: not such a document.
-    """
-    if isinstance(source, SubsystemRows):
-        return source
-    try:
-        document = _document(source)
-    except RecursionError:
-        raise InvalidGraph("the document is nested too deeply") from None
-    graph = document.get("graph")
-    if not isinstance(graph, Mapping):
-        raise InvalidGraph("a subsystem needs graph.nodes and graph.edges")
-    rows = SubsystemRows()
-    for key, element in elements(graph.get("nodes")):
-        rows.vertex(key, element)
-    edges: Iterable[Any] = graph.get("edges") or ()
-    if not isinstance(edges, list) and edges != ():
-        raise InvalidGraph(f"graph.edges is {clip(edges)}; give a list")
-    for edge in edges:
-        rows.edge(edge)
-    return rows
-
-
-def subsystem_name(source: Source, default: str | None = None) -> str:
-    """The name a subsystem document gives itself: the type of its root vertex (the first that no edge of its
-    own leads to); else the file's stem without ``-subsystem``; else `default`.
-
-    Raises:
-        InvalidGraph: unreadable, or no name to be found.
-    """
-    rows = read_subsystem(source)
-    led_to = {target for source_, target in rows.edges if source_ in rows.index}
-    linked = {target for _, target in rows.edges} - led_to
-    for key, number in rows.index.items():
-        kind = rows.rows[number].get("type")
-        if kind and key not in led_to and key not in linked:
-            return kind
-    if isinstance(source, str) and "\n" not in source and "{" not in source:
-        source = Path(source)
-    if isinstance(source, Path):
-        stem = source.name.split(".json")[0].split(".yaml")[0]
-        return stem.removesuffix("-subsystem")
-    if default is None:
-        raise InvalidGraph("a subsystem without a root vertex has no name: give NAME=FILE")
-    return default

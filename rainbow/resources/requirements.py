@@ -7,9 +7,9 @@ numbers as Python writes them, booleans in lower case.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import lru_cache
-from typing import Protocol
+from typing import Any, Protocol
 
 from packaging.version import InvalidVersion, Version
 
@@ -21,16 +21,20 @@ _SEMVER = re.compile(
 class MatchAlgorithm(Protocol):
     """What a plugin of the group `rainbow.match` is: a class without arguments, with this one method."""
 
-    def accepts(self, value: str, arguments: Mapping[str, str]) -> bool:
-        """Whether `value` (the field of one subsystem vertex) is what `arguments` ask for. Never raises."""
+    def accepting(self, arguments: Mapping[str, str]) -> Callable[[str], bool]:
+        """A test of one value (the field of one subsystem vertex) against what `arguments` ask for.
+
+        Neither this nor the test may raise; the test is called once for each different value.
+        """
         ...
 
 
 class Equality:
     """`match`: the value is the text asked for."""
 
-    def accepts(self, value: str, arguments: Mapping[str, str]) -> bool:
-        return value == arguments.get("match")
+    def accepting(self, arguments: Mapping[str, str]) -> Callable[[str], bool]:
+        wanted = arguments.get("match")
+        return lambda value: value == wanted
 
 
 class Range:
@@ -42,17 +46,26 @@ class Range:
     bounds and value all can be (``1.2.3.4``), and as plain numbers otherwise (``0.25``, ``-1``).
     """
 
-    def accepts(self, value: str, arguments: Mapping[str, str]) -> bool:
+    def accepting(self, arguments: Mapping[str, str]) -> Callable[[str], bool]:
         low, high = arguments.get("min"), arguments.get("max")
         if low is None and high is None:
-            return False
+            return lambda value: False
+        # Each reading in which the bounds that are given can be read at all.
+        readings: list[tuple[Callable[[str], Any], Any, Any]] = []
         for reader in (_semantic, _pep440, _plain):
-            at = reader(value)
-            floor = at if low is None else reader(low)
-            ceiling = at if high is None else reader(high)
-            if at is not None and floor is not None and ceiling is not None:
-                return at is not _PRE and bool(floor <= at <= ceiling)  # type: ignore[operator]
-        return False
+            floor = None if low is None else reader(low)
+            ceiling = None if high is None else reader(high)
+            if (low is None or floor is not None) and (high is None or ceiling is not None):
+                readings.append((reader, floor, ceiling))
+
+        def accepts(value: str) -> bool:
+            for reader, floor, ceiling in readings:
+                at = reader(value)
+                if at is not None:
+                    return at is not _PRE and (floor is None or floor <= at) and (ceiling is None or at <= ceiling)
+            return False
+
+        return accepts
 
 
 _PRE = (-1,)

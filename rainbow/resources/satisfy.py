@@ -13,10 +13,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from rainbow.errors import InvalidGraph, InvalidInput, InvalidJobspec, RainbowError
+from rainbow.resources.answer import Answer
 from rainbow.resources.document import text_of
-from rainbow.resources.explain import explain
-from rainbow.resources.matcher import Answer, Matcher, MatcherName
-from rainbow.resources.reader import read_graph, subsystem_name
+from rainbow.resources.matcher import Matcher, MatcherName
+from rainbow.resources.matching import answer
+from rainbow.resources.reader import read_graph
+from rainbow.resources.subsystem_reader import subsystem_name
 from rainbow.resources.summary import Summary
 
 if TYPE_CHECKING:
@@ -83,12 +85,7 @@ class Questions:
         return self._once(whole, linked) if subsystems else linked()
 
     def _answer(self, request: Request, summary: Summary, matcher: MatcherName) -> Answer:
-        asked = self._once(("request", request), lambda: Matcher(request))
-        view = asked.view(summary)
-        above = summary.root.above
-        if view is not None and asked.fits(view, above, matcher):
-            return Answer(True, asked.copies(view, above))
-        return Answer(False, 0, explain(asked, summary, view, matcher))
+        return answer(self._once(("request", request), lambda: Matcher(request)), summary, matcher)
 
 
 def read_jobspec(source: Path | Mapping[str, Any], dialect: str | None = None) -> Jobspec:
@@ -176,9 +173,9 @@ def named_file(text: str, folder: Path) -> tuple[str | None, Path]:
     return None, folder / text
 
 
-def result(cluster: str | None, answer: Answer) -> Result:
-    unmet = [{"code": one.code, "detail": one.detail, "path": one.path} for one in answer.unmet]
-    return {"cluster": cluster, "match": answer.match, "slots": answer.slots, "unmet": unmet, "error": None}
+def result(cluster: str | None, found: Answer) -> Result:
+    unmet = [{"code": one.code, "detail": one.detail, "path": one.path} for one in found.unmet]
+    return {"cluster": cluster, "match": found.match, "slots": found.slots, "unmet": unmet, "error": None}
 
 
 def failed(cluster: str | None, exc: RainbowError) -> Result:

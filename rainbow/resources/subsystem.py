@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from rainbow.errors import InvalidGraph
-from rainbow.resources.idset import EMPTY, IdSet
+from rainbow.resources.idset import EMPTY, IdSet, Range
 from rainbow.resources.jgf import clip
 
 MAX_FIELDS = 1000
@@ -69,10 +69,12 @@ def _union(rows: list[Holders]) -> Holders:
         return NOBODY
     if len(rows) == 1:
         return rows[0]
-    return Holders(
-        IdSet(r for row in rows for r in row.targets.ranges),
-        IdSet(r for row in rows for r in row.others.ranges),
-    )
+    targets: list[Range] = []
+    others: list[Range] = []
+    for row in rows:
+        targets += row.targets.ranges
+        others += row.others.ranges
+    return Holders(IdSet(targets), IdSet(others) if others else EMPTY)
 
 
 def text_value(value: object) -> str | None:

@@ -20,6 +20,7 @@ from rainbow.resources.identity import Identity
 from rainbow.resources.idset import IdSet
 from rainbow.resources.shape import Shape, describe, make, shapes_below
 from rainbow.resources.subsystem import Holders, Subsystem
+from rainbow.resources.subsystem_reader import read_subsystem
 
 VERSION = 1
 
@@ -186,8 +187,6 @@ class Summary:
         Raises:
             InvalidGraph: not a subsystem document, or an edge to or from nothing.
         """
-        from rainbow.resources.reader import read_subsystem
-
         made, warnings = read_subsystem(source).link(self.locate)
         more = tuple(f"{name}: {warning}" for warning in warnings)
         return self._copy({**self.subsystem, name: made}, self.warnings + more)

@@ -14,10 +14,10 @@ from typing import Any
 from rainbow.errors import InvalidGraph
 from rainbow.jobspec.request import Constraint, Request, Requirement, Want
 from rainbow.plugins import load
+from rainbow.resources.answer import Answer, Unmet
 from rainbow.resources.document import Source, from_yaml, text_of
 from rainbow.resources.hostlist import Hostlist
 from rainbow.resources.idset import IdSet
-from rainbow.resources.matcher import Answer, Unmet
 
 
 class TookTooLong(Exception):
@@ -377,9 +377,9 @@ class Search:
         return all(self._meets_one(vertex, requirement) for requirement in requires)
 
     def _meets_one(self, vertex: Vertex, requirement: Requirement) -> bool:
-        accepts = load("rainbow.match", requirement.algorithm)().accepts
+        accepts = load("rainbow.match", requirement.algorithm)().accepting(dict(requirement.arguments))
         return any(
-            requirement.field in row and accepts(row[requirement.field], dict(requirement.arguments))
+            requirement.field in row and accepts(row[requirement.field])
             for row in vertex.links.get(requirement.subsystem, ())
         )
 

@@ -1,0 +1,28 @@
+"""What matching says about one cluster."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Unmet:
+    """One need that a cluster does not meet.
+
+    `code` is stable (see `explain`), `detail` is for people, `path` names the place in the request
+    (``node[4] > slot[2] > core[48]``).
+    """
+
+    code: str
+    detail: str
+    path: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """`slots` is how many of the request fit at once on the empty cluster: exact, or a lower bound where
+    siblings compete and time ran out. `unmet` is empty when it matches."""
+
+    match: bool
+    slots: int
+    unmet: tuple[Unmet, ...] = ()
