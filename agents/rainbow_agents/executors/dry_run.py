@@ -1,7 +1,8 @@
 """An executor that runs nothing: jobs start and end as its options say. For trying things out, and for tests.
 
 Options: `run_s` seconds a job runs (0: ends as it starts), `returncode`, `output`, `reject` (a reject code: refuse
-everything with it). With `run_s` jobs queue for the nodes, cores and GPUs of the registered graph.
+everything with it), `log` (a file that gets a line ``ID ATTEMPT`` for each start). With `run_s` jobs queue for the
+nodes, cores and GPUs of the registered graph.
 """
 
 from __future__ import annotations
@@ -54,13 +55,14 @@ class DryRunExecutor:
     _KEEP = 10_000
 
     def __init__(self, context: Context, listener: Listener) -> None:
-        options = read_options("dry-run", context.options, run_s=0.0, returncode=0, output="", reject="")
+        options = read_options("dry-run", context.options, run_s=0.0, returncode=0, output="", reject="", log="")
         self._run_s: float = options["run_s"]
         self._returncode: int = options["returncode"]
         self._output: str | None = options["output"] or None
         if options["reject"] and options["reject"] not in get_args(RejectCode):
             raise InvalidSettings(f"option 'reject' must be one of {', '.join(get_args(RejectCode))}")
         self._reject: RejectCode | None = options["reject"] or None
+        self._log = open(options["log"], "a", buffering=1) if options["log"] else None  # noqa: SIM115 - until close
         self._listener = listener
         self._slots = Slots(context.capacity)
         self._jobs: dict[str, _Job] = {}
@@ -100,7 +102,7 @@ class DryRunExecutor:
                 if self._run_s:
                     self._slots.add(held.handle, job.demand, held.priority)
                 else:
-                    told.append(Started(held.mark, held.handle, time.time()))
+                    told.append(self._started(held, time.time()))
                     told.append(self._end(job))
             told += self._start()
         self._tell(told)
@@ -135,6 +137,9 @@ class DryRunExecutor:
     def close(self) -> None:
         with self._alarm:
             self._closed = True
+            if self._log is not None:
+                self._log.close()
+                self._log = None
             self._alarm.notify_all()
 
     # -- inside ----------------------------------------------------------------------------------------
@@ -150,10 +155,15 @@ class DryRunExecutor:
             job = self._jobs[str(key)]
             job.phase, job.started_at = "running", now
             heapq.heappush(self._ends, (time.monotonic() + self._run_s, job.held.handle))
-            told.append(Started(job.held.mark, job.held.handle, now))
+            told.append(self._started(job.held, now))
         if told:
             self._alarm.notify_all()
         return told
+
+    def _started(self, held: Held, at: float) -> Started:
+        if self._log is not None:
+            self._log.write(f"{held.mark.id} {held.mark.attempt}\n")
+        return Started(held.mark, held.handle, at)
 
     def _end(self, job: _Job) -> Ended:
         ended = Ended(
