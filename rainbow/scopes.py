@@ -55,6 +55,11 @@ def for_workers(vhost: str | None) -> list[str]:
     return [*place.everything(), f"{AUDIENCE}.write:{place.vhost}/amq.default"]
 
 
+def for_enrolment(vhost: str | None) -> list[str]:
+    """The scopes of a pass for agents without a token: asking to be let in, and nothing else."""
+    return [] if vhost is None else [_Place(vhost).write(topology.CONTROL, "enroll")]
+
+
 def vhost_of(url: str) -> str | None:
     """The virtual host that an AMQP URL names (``/`` when it names none); None for other brokers' URLs."""
     parts = urlsplit(url)

@@ -78,6 +78,36 @@ def check(
     raise typer.Exit(next((f.exit_code for f in findings if not f.ok), 0))
 
 
+@app.command(epilog="Example: rainbow-agent enroll --cluster blue --graph blue.json")
+def enroll(
+    context: typer.Context,
+    config: Config = None,
+    cluster: Cluster = None,
+    graph: Graph = None,
+    executor: Executor = None,
+    subsystems: Subsystems = None,
+    state_dir: StateDir = None,
+    timeout: Annotated[float, typer.Option(min=1.0, help="Seconds to wait for an administrator.")] = 86_400.0,
+) -> None:
+    """Ask to serve a cluster without having a token: an administrator compares the code shown here, and approves."""
+    import threading
+
+    from rainbow import logs
+    from rainbow_agents import enrolment
+
+    loaded = _settings(**_merged(context, locals()))
+    logs.setup(loaded.log_level, loaded.log_format)
+    stop = threading.Event()
+    limit = threading.Timer(timeout, stop.set)
+    limit.daemon = True
+    limit.start()
+    try:
+        made = enrolment.enroll(loaded, say=lambda text: typer.echo(text, err=True), stop=stop)
+    finally:
+        limit.cancel()
+    typer.echo(f"enrolled cluster {made.cluster}: start it with `rainbow-agent run`", err=True)
+
+
 @app.command(epilog="Example: rainbow-agent health /run/rainbow-agent/health.json")
 def health(file: Annotated[Path, typer.Argument(help="The file agent.health_file names.")]) -> None:
     """Whether a running agent does its work, by the health file it writes (for container health checks)."""

@@ -33,6 +33,7 @@ _COMMANDS: Mapping[str, Entry] = {
     "state": Entry("rainbow.cli.state:state", "Update a cluster's state by hand."),
     "receive": Entry("rainbow.cli.receive:receive", "List and accept a cluster's waiting jobs by hand."),
     "dead": Entry("rainbow.cli.dead:app", "List, show, replay or drop what could not be processed."),
+    "enroll": Entry("rainbow.cli.enroll:app", "Let agents in that have no token yet."),
     "token": Entry("rainbow.cli.tokens:app", "Issue, show, verify, revoke tokens; rotate the keys."),
     "config": Entry("rainbow.cli.config:app", "Make a settings file, or show the settings in force."),
     "broker": Entry("rainbow.cli.broker:app", "Set up the message broker."),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -38,6 +38,10 @@ def setup(
         Path | None,
         typer.Option("--oauth-config", metavar="FILE", help="Write RabbitMQ's advanced.config for our tokens."),
     ] = None,
+    oauth_form: Annotated[
+        Literal["3.10", "4.x"],
+        typer.Option("--oauth-form", help="For which RabbitMQ; for 4.x FILE.conf is written too."),
+    ] = "3.10",
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be declared.")] = False,
     as_json: Json = False,
     config: Config = None,
@@ -45,7 +49,8 @@ def setup(
     """Declare exchanges and queues. Repeating is harmless; what exists otherwise than wanted is named, not changed.
 
     With --oauth-config, also write the configuration with which RabbitMQ takes our tokens as passwords. It holds the
-    signing keys: it is written with mode 0600, for the broker's own account.
+    signing keys: it is written with mode 0600, for the broker's own account. After `rainbow token rotate`, write it
+    anew, and have the broker read it: by a restart, or by what `rainbow broker reload-keys` prints.
 
     \b
     Example:
@@ -59,10 +64,9 @@ def setup(
     bounds = limits(settings)
     wanted = sum((topology.cluster(name, bounds) for name in cluster or ()), topology.core(bounds))
     if oauth_config is not None:
-        from rainbow.cli.files import write_private
         from rainbow.tokens import KeyRing
 
-        write_private(oauth_config.absolute(), oauth(KeyRing.load(settings.keyring)))
+        _write(oauth_config, KeyRing.load(settings.keyring), oauth_form)
     if not dry_run:
         with connection(settings, "rainbow-setup") as made:
             made.broker.declare(wanted)
@@ -77,31 +81,36 @@ def setup(
         output.note(
             f"wrote {oauth_config}: put it beside rabbitmq.conf, enable rabbitmq_auth_backend_oauth2, restart RabbitMQ"
         )
+        if oauth_form == "4.x":
+            output.note(f"wrote {_conf(oauth_config)}: add it to rabbitmq.conf, or put it into conf.d")
 
 
-def oauth(ring: KeyRing) -> str:
-    """RabbitMQ's advanced.config (Erlang terms) for its OAuth 2 plugin to verify our tokens: HS256 with each key of
-    the ring, resource server `rainbow`; users of its own database stay (rabbitmq.com/docs/oauth2)."""
-    import base64
+@app.command("reload-keys")
+def reload_keys(
+    path: Annotated[str, typer.Argument(metavar="PATH", help="advanced.config, where the broker has it.")],
+) -> None:
+    """Print what makes a running RabbitMQ read new signing keys from its advanced.config, for `rabbitmqctl eval`.
 
-    keys = ",\n".join(
-        f'        <<"{kid}">> => {{map, #{{<<"kty">> => <<"oct">>, <<"alg">> => <<"HS256">>, '
-        f'<<"k">> => <<"{base64.urlsafe_b64encode(key).rstrip(b"=").decode()}">>}}}}'
-        for kid, key in ring.keys
-    )
-    return f"""\
-%% Written by `rainbow broker setup --oauth-config`. It holds signing keys: for the broker's account only.
-[
-  {{rabbit, [
-    {{auth_backends, [rabbit_auth_backend_internal, rabbit_auth_backend_oauth2]}}
-  ]}},
-  {{rabbitmq_auth_backend_oauth2, [
-    {{resource_server_id, <<"rainbow">>}},
-    {{key_config, [
-      {{signing_keys, #{{
-{keys}
-      }}}}
-    ]}}
-  ]}}
-].
-"""
+    No connection is lost, and no key is shown in the list of processes.
+
+    \b
+    Example:
+      rainbow broker reload-keys /etc/rabbitmq/advanced.config
+    """
+    from rainbow.oauth import reload_command
+
+    output.line(reload_command(path)[1])
+
+
+def _write(path: Path, ring: KeyRing, form: Literal["3.10", "4.x"]) -> None:
+    from rainbow import oauth
+    from rainbow.cli.files import write_private
+
+    files = oauth.render(ring, form)
+    write_private(path.absolute(), files[oauth.ADVANCED])
+    if oauth.CONF in files:
+        write_private(_conf(path).absolute(), files[oauth.CONF])
+
+
+def _conf(path: Path) -> Path:
+    return path.with_name(f"{path.name}.conf")

@@ -59,25 +59,36 @@ def issue(
     ] = None,
     ttl: Annotated[str, typer.Option("--ttl", metavar="TIME", help="How long it is good: 90s, 12h, 30d.")] = "30d",
     save: Annotated[bool, typer.Option("--save", help="Write it as `token` into the settings file.")] = False,
+    body: Annotated[
+        Path | None,
+        typer.Option("--body", metavar="FILE", help="Good for one message with this body alone, in its header."),
+    ] = None,
     keyring: KeyRingFile = None,
     as_json: Json = False,
     config: Config = None,
 ) -> None:
     """Issue a token, printed on stdout.
 
+    Its scopes say what it opens at a RabbitMQ that takes tokens (`rainbow broker setup --oauth-config`), on the vhost
+    of broker.url. The broker knows no groups: an agent's queues open by name, or all of them with no --cluster.
+
     \b
     Example:
       rainbow token issue --role submit --sub alice --cluster blue --ttl 30d
     """
-    from rainbow import tokens
+    from rainbow import scopes, tokens
     from rainbow.cli.values import seconds
 
+    names = _names(cluster)
+    vhost = scopes.vhost_of(load_settings(config).broker.url.get_secret_value())
     made = tokens.issue(
         _ring(keyring, config),
         sub=sub or getpass.getuser(),
         role=role,
-        clusters=_names(cluster),
+        clusters=names,
         ttl=seconds(ttl, "--ttl"),
+        scope=scopes.for_token(role, names, vhost),
+        body=body.read_bytes() if body else None,
     )
     path = files.in_force(config)
     if save:

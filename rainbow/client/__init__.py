@@ -3,6 +3,6 @@
 from rainbow.client.client import Client
 from rainbow.client.job import Job
 from rainbow.client.submission import JobFields
-from rainbow.client.views import Cancelled, ClusterView, Registration
+from rainbow.client.views import Cancelled, ClusterView, EnrolmentView, Registration
 
-__all__ = ["Cancelled", "Client", "ClusterView", "Job", "JobFields", "Registration"]
+__all__ = ["Cancelled", "Client", "ClusterView", "EnrolmentView", "Job", "JobFields", "Registration"]

@@ -14,7 +14,7 @@ from rainbow.client.connection import Connection
 from rainbow.client.credentials import Credentials
 from rainbow.client.job import Job
 from rainbow.client.submission import JobFields, build, message
-from rainbow.client.views import Cancelled, ClusterView, Registration
+from rainbow.client.views import Cancelled, ClusterView, EnrolmentView, Registration
 from rainbow.client.watching import CHUNK, changes
 from rainbow.errors import Denied, NotFound
 from rainbow.models.cluster import StateValue
@@ -257,6 +257,16 @@ class Client:
     def revoke(self, *, jti: str | None = None, sub: str | None = None) -> dict[str, Any]:
         """Revoke one token, or all tokens of a subject issued until now."""
         return dict(self._connection.call("revoke", self._credentials.for_cluster(), jti=jti, sub=sub)["revoked"])
+
+    def enrolments(self) -> list[EnrolmentView]:
+        """The agents that ask to be let in, newest first. For an administrator."""
+        found = self._connection.call("enrolments", self._credentials.for_cluster())["enrolments"]
+        return [parse(EnrolmentView, item) for item in found]
+
+    def decide_enrolment(self, code: str, *, approve: bool) -> EnrolmentView:
+        """Let the agent in that shows `code`, or not. Raises NotFound."""
+        token = self._credentials.for_cluster()
+        return parse(EnrolmentView, self._connection.call("enrolment-decide", token, code=code, approve=approve))
 
     def ping(self, timeout: float | None = None) -> dict[str, Any]:
         """The registrar's ``version`` and ``time``."""

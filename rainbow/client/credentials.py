@@ -45,6 +45,14 @@ def read_token_file(path: Path) -> str:
     return text
 
 
+def _opens(token: str) -> tuple[bool, int]:
+    """How little of the broker a token opens, for sorting."""
+    claims = peek(token)
+    order = ("admin", "submit", "agent", "register")
+    role = claims.get("role")
+    return not claims.get("scope"), order.index(role) if role in order else len(order)
+
+
 def _distinct(tokens: Iterable[str | None]) -> list[str]:
     return list(dict.fromkeys(t for t in tokens if t))
 
@@ -122,8 +130,11 @@ class Credentials:
         return tokens[0]
 
     def for_broker(self) -> str:
-        """The one that opens the broker where tokens do (`broker.oauth`)."""
-        tokens = _distinct((self.only, self.own, *self.clusters.values(), self.agent))
+        """The one that opens the broker where tokens do (`broker.oauth`): of those with a scope, the one that opens
+        most. One connection has one token; all of them travel in messages as before."""
+        if self.only:
+            return self.only
+        tokens = _distinct((self.own, *self.clusters.values(), self.agent))
         if not tokens:
             raise Denied(WITHOUT)
-        return tokens[0]
+        return min(tokens, key=_opens)

@@ -49,6 +49,18 @@ class Registration(OpenWire):
     warnings: list[str] = Field(default_factory=list)
 
 
+class EnrolmentView(OpenWire):
+    """An agent that asks to serve `cluster`, without a token yet. Compare `code` with what the agent shows."""
+
+    code: str
+    cluster: str
+    place: str = ""
+    status: str = "pending"
+    asked_at: float = 0.0
+    until: float = 0.0
+    by: str = ""
+
+
 class Cancelled(OpenWire):
     """The state of a job when it was asked to end: it may still be running for a moment."""
 
