@@ -94,7 +94,11 @@ class AlgorithmsSettings(_Section):
 
 
 class SchedulerSettings(_Section):
-    """The workers. `secret` is the first rainbow's registration secret, in force only with `allow_secret`."""
+    """The workers. `secret` is the first rainbow's registration secret, in force only with `allow_secret`.
+
+    The two times to live are of the tokens that registering gives out; agents renew theirs well before it runs out,
+    and RabbitMQ, which knows of no revocation, lets one in for as long as that.
+    """
 
     secret: SecretStr | None = None
     allow_secret: bool = False
@@ -109,6 +113,8 @@ class SchedulerSettings(_Section):
     retry_after: Seconds = 5.0
     metrics: str | None = None
     audit: Location | None = None
+    agent_token_ttl: Seconds = 30 * 86400.0
+    user_token_ttl: Seconds = 365 * 86400.0
 
 
 class ClusterSettings(_Section):

@@ -88,6 +88,8 @@ def setup(
 @app.command("reload-keys")
 def reload_keys(
     path: Annotated[str, typer.Argument(metavar="PATH", help="advanced.config, where the broker has it.")],
+    as_json: Json = False,
+    config: Config = None,
 ) -> None:
     """Print what makes a running RabbitMQ read new signing keys from its advanced.config, for `rabbitmqctl eval`.
 
@@ -99,7 +101,11 @@ def reload_keys(
     """
     from rainbow.oauth import reload_command
 
-    output.line(reload_command(path)[1])
+    expression = reload_command(path)[1]
+    if as_json:
+        output.document({"eval": expression})
+    else:
+        output.line(expression)
 
 
 def _write(path: Path, ring: KeyRing, form: Literal["3.10", "4.x"]) -> None:

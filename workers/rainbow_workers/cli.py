@@ -106,6 +106,8 @@ def build(given: object, workers: tuple[str, ...], *, declare: bool) -> tuple:  
         vhost=vhost,
         ring_file=given.keyring,
         audit=s.audit,
+        agent_ttl=s.agent_token_ttl,
+        submit_ttl=s.user_token_ttl,
         message_bytes=given.limits.message_bytes,
         control_bytes=given.limits.control_bytes,
         depth=given.limits.depth,

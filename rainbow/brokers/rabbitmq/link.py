@@ -22,8 +22,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-#: How often a `password` callable is asked whether it has a new secret, in seconds.
-RENEW_EVERY = 10.0
+#: How often a `password` callable is asked whether it has a new secret, in seconds: tokens of 20 s and more, which are
+#: renewed after two thirds of their time, never run out.
+RENEW_EVERY = 3.0
 
 
 class Parameters:
