@@ -76,6 +76,8 @@ def _receive(broker: Broker, mine: ClusterSettings, cluster: str, max_jobs: int,
     consumer = broker.consume(queue, prefetch=max(1, wanted))
     try:
         waiting = [_read(delivery, keys, cluster) for delivery in take(consumer, wanted)]
+        # What was looked at before may come back behind the others (quorum queues do that): oldest first again.
+        waiting.sort(key=lambda w: w.dispatch.assigned_at if w.dispatch is not None else 0.0)
         good = [w for w in waiting if w.problem is None]
         accepted = good[:accept]
         if accepted:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -18,7 +19,11 @@ def load_settings(config: Path | None) -> Settings:
     """The settings in force. What libraries log is kept from the person, who gets one line about what went wrong."""
     from rainbow import logs, settings
 
-    logs.setup("debug" if os.environ.get("RAINBOW_DEBUG") else "critical")
+    if os.environ.get("RAINBOW_DEBUG"):
+        logs.setup("debug")
+    else:
+        logs.setup("critical")
+        logging.getLogger("pika").setLevel(logging.CRITICAL)
     return settings.load(config)
 
 

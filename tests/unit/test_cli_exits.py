@@ -31,7 +31,7 @@ class _Boom:
 
 
 @pytest.fixture
-def boom(monkeypatch: pytest.MonkeyPatch) -> Iterator[_Boom]:
+def boom(monkeypatch: pytest.MonkeyPatch) -> _Boom:
     command = _Boom()
 
     def raising(as_json: Json = False) -> None:
@@ -41,7 +41,7 @@ def boom(monkeypatch: pytest.MonkeyPatch) -> Iterator[_Boom]:
     made.command("boom")(raising)
     monkeypatch.setattr(Entry, "load", lambda self, name: typer.main.get_command(made))
     monkeypatch.delenv("RAINBOW_DEBUG", raising=False)
-    yield command
+    return command
 
 
 def _classes(base: type[errors.RainbowError]) -> Iterator[type[errors.RainbowError]]:
