@@ -80,7 +80,10 @@ class Mailbox:
 
     def _receive(self, consumer: Consumer) -> None:
         while not self._closed.is_set():
-            deliveries = consumer.take(_PREFETCH, 1.0)
+            try:
+                deliveries = consumer.take(_PREFETCH, 1.0)
+            except RainbowError:  # the broker refused us for good: publishing raises it to who asks
+                return
             for delivery in deliveries:
                 with self._lock:
                     slot = self._slots.get(delivery.correlation_id or "")
