@@ -172,15 +172,18 @@ class Usage:
     nodes_up: int | None = None
     jobs_pending: int | None = None
     jobs_running: int | None = None
+    #: Further values worth reporting, such as which queues are stopped.
+    notes: tuple[tuple[str, str], ...] = ()
 
-    def values(self) -> dict[str, int]:
-        pairs = {
+    def values(self) -> dict[str, int | str]:
+        pairs: dict[str, int | str | None] = {
             "nodes_free": self.nodes_free,
             "cores_free": self.cores_free,
             "gpus_free": self.gpus_free,
             "nodes_up": self.nodes_up,
             "jobs_pending": self.jobs_pending,
             "jobs_running": self.jobs_running,
+            **dict(self.notes),
         }
         return {name: value for name, value in pairs.items() if value is not None}
 

@@ -20,7 +20,6 @@ import fcntl
 import json
 import logging
 import os
-import pwd
 import secrets
 import selectors
 import shutil
@@ -52,13 +51,13 @@ from rainbow_agents.executors.base import (
     Usage,
     Work,
 )
+from rainbow_agents.executors.environment import PATH, minimal
 from rainbow_agents.executors.options import read_options
 from rainbow_agents.executors.slots import Slots
 from rainbow_agents.identity import write_private
 
 log = logging.getLogger(__name__)
 
-_PATH = "/usr/local/bin:/usr/bin:/bin"
 #: Ended jobs whose folders are kept at most.
 _KEEP_ENDED = 5000
 
@@ -200,7 +199,7 @@ class LocalExecutor:
             output_bytes=102400,
             kill_after=5.0,
             max_tasks=256,
-            path=_PATH,
+            path=PATH,
             keep_s=3600.0,
         )
         self._output_bytes: int = options["output_bytes"]
@@ -349,20 +348,12 @@ class LocalExecutor:
             "command": command,
             "ntasks": ntasks,
             "cwd": cwd,
-            "environment": {**self._environment(work.mark, ntasks), **(system.get("environment") or {})},
+            "environment": {
+                **minimal(work.mark, self._path),
+                "FLUX_JOB_SIZE": str(ntasks),
+                **(system.get("environment") or {}),
+            },
             "duration": float(system.get("duration") or 0.0),
-        }
-
-    def _environment(self, mark: Mark, ntasks: int) -> dict[str, str]:
-        user = pwd.getpwuid(os.getuid())
-        return {
-            "PATH": self._path,
-            "HOME": user.pw_dir,
-            "USER": user.pw_name,
-            "LANG": "C.UTF-8",
-            "RAINBOW_JOB_ID": mark.id,
-            "RAINBOW_ATTEMPT": str(mark.attempt),
-            "FLUX_JOB_SIZE": str(ntasks),
         }
 
     def _make(self, handle: str, description: Mapping[str, Any]) -> None:
