@@ -12,9 +12,10 @@ from typing import TypeVar
 
 import pytest
 
+pytest.register_assert_rewrite("rainbow.testing")
 sys.path.insert(0, str(Path(__file__).parent))  # `import servers` in every import mode
 
-from servers import (
+from servers import (  # noqa: E402
     NoServer,
     Private,
     RabbitServer,

@@ -19,7 +19,7 @@ from pika import exceptions as pika_exceptions
 from rainbow.backoff import Backoff
 from rainbow.brokers.base import CANCELLED_PAUSE, REPLIES, Delivery
 from rainbow.brokers.rabbitmq.loop import IoThread
-from rainbow.brokers.rabbitmq.publisher import Publisher, ReplySink
+from rainbow.brokers.rabbitmq.publisher import Publisher
 from rainbow.brokers.rabbitmq.wire import Connection, ack_frame, nack_frame
 from rainbow.errors import BadCredentials, RainbowError
 
@@ -354,7 +354,7 @@ class QueueConsumer:
             self._gone(self)
 
 
-class ReplyConsumer(ReplySink):
+class ReplyConsumer:
     """Answers by direct reply-to: no queue, no acks, on the publishing channel (rabbitmq.com/docs/direct-reply-to).
 
     An answer to what was published before the channel was replaced is lost, as the broker says it may be.
@@ -392,13 +392,10 @@ class ReplyConsumer(ReplySink):
     def refuse(self, error: RainbowError) -> None:
         self._buffer.close(error)
 
-    def channel_open(self, channel: Any) -> None:
-        channel.basic_consume(REPLIES, self._on_message, auto_ack=True)
-
     def wake(self) -> None:
         self._buffer.wake()
 
-    def _on_message(self, _channel: Any, method: Any, props: Any, body: bytes) -> None:
+    def answer(self, method: Any, props: Any, body: bytes) -> None:
         if len(self._buffer) >= self._bound:
             self._buffer.drop_oldest()
             log.warning(

@@ -23,6 +23,7 @@ class IoThread:
         self._inbox: deque[Work] = deque()
         self._woken = False
         self._stopped = threading.Event()
+        self._last = threading.RLock()
         #: Called in the I/O thread when something in it failed that nobody foresaw.
         self.on_crash: Callable[[Exception], None] | None = None
         self._after: list[Work] = []
@@ -41,9 +42,15 @@ class IoThread:
         return self._stopped.is_set()
 
     def call(self, work: Work) -> None:
-        """Run `work` in the I/O thread, soon, in the order of the calls. One wake-up serves all calls until it runs."""
+        """Run `work` in the I/O thread, soon, in the order of the calls. One wake-up serves all calls until it runs.
+
+        Once the thread has ended, it runs in the caller's: nothing handed over is ever forgotten.
+        """
         self._inbox.append(work)
-        if not self._woken:
+        if self._stopped.is_set():
+            with self._last:
+                self._drain()
+        elif not self._woken:
             # Appended before the flag is read, and `_drain` clears the flag before it empties the inbox: whoever
             # finds the flag set is served by a drain that has not emptied it yet.
             self._woken = True
@@ -87,8 +94,10 @@ class IoThread:
                 log.exception("the broker's I/O loop failed", extra={"action": "broker.io_crash"})
                 if self.on_crash is not None:
                     self.on_crash(exc)
+        with self._last:
+            self._stopped.set()
+            self._drain()
         self.loop.close()
-        self._stopped.set()
 
     def stop(self, timeout: float) -> bool:
         """End the loop and wait for its thread; True when it ended in time. Idempotent."""

@@ -14,7 +14,7 @@ import time
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from pika import exceptions as pika_exceptions
 from pika.spec import Basic
@@ -56,11 +56,10 @@ class _Slot:
     returned: RainbowError | None = None
 
 
-class ReplySink:
-    """Where answers to what is published go (see `consumer.ReplyConsumer`): one for each publishing channel."""
+class ReplySink(Protocol):
+    """Gets every answer to what is published here (see `consumer.ReplyConsumer`), in the I/O thread."""
 
-    def channel_open(self, channel: Any) -> None:
-        raise NotImplementedError
+    def answer(self, method: Any, props: Any, body: bytes) -> None: ...
 
 
 class Publisher:
@@ -91,6 +90,7 @@ class Publisher:
         self.blocked: str | None = None
         self._blocked_long = False
         self._replies: list[ReplySink] = []
+        self._replying = False
         #: Asked to renew the secret when the broker says that ours has run out.
         self.on_expired_secret: Any = None
 
@@ -289,8 +289,8 @@ class Publisher:
         if channel is not self._channel:
             return
         self._ready = True
-        for sink in list(self._replies):
-            sink.channel_open(channel)
+        if self._replies:
+            self._consume_replies()
         self._flush()
 
     def _closed(self, channel: Any, reason: BaseException) -> None:
@@ -313,7 +313,7 @@ class Publisher:
 
     def _drop_channel(self, error: RainbowError, about: Any = None) -> None:
         self._channel = None
-        self._ready = False
+        self._ready = self._replying = False
         slots, self._sent = list(self._sent.values()), {}
         self._low = self._next = 1
         self._finish([(s, s.returned or (about(s.message) if about else None) or error) for s in slots])
@@ -322,8 +322,17 @@ class Publisher:
 
     def add_replies(self, sink: ReplySink) -> None:
         self._replies.append(sink)
-        if self._ready:
-            sink.channel_open(self._channel)
+        if self._ready and not self._replying:
+            self._consume_replies()
+
+    def _consume_replies(self) -> None:
+        """A channel can have one consumer of answers: its sinks share it, each knows its own by correlation id."""
+        self._replying = True
+        self._channel.basic_consume(REPLIES, self._on_answer, auto_ack=True)
+
+    def _on_answer(self, _channel: Any, method: Any, props: Any, body: bytes) -> None:
+        for sink in self._replies:
+            sink.answer(method, props, body)
 
     def remove_replies(self, sink: ReplySink) -> None:
         if sink in self._replies:
