@@ -39,7 +39,7 @@ format: $(VENV)/.dev
 # ONLY=relay runs one part; PLOT=1 draws build/bench.png.
 bench: $(VENV)/.dev
 	./tests/ensure-servers
-	$(BIN)/python -m tests.benchmarks $(if $(ONLY),--only $(ONLY)) $(if $(PLOT),--plot)
+	$(BIN)/python tests/benchmarks $(if $(ONLY),--only $(ONLY)) $(if $(PLOT),--plot)
 
 faults: $(VENV)/.dev
 	./tests/ensure-servers

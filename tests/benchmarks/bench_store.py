@@ -20,17 +20,24 @@ from statistics import median
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from servers import start_redis  # noqa: E402
+from rainbow_workers.stores import StoreOptions, open_store
+from rainbow_workers.stores.base import Assignment, Store
+from servers import start_redis
 
-from rainbow.jobspec.request import Demand  # noqa: E402
-from rainbow.models.cluster import ClusterRecord, StateReport  # noqa: E402
-from rainbow.models.job import JobEvent  # noqa: E402
-from rainbow_workers.stores import StoreOptions, open_store  # noqa: E402
-from rainbow_workers.stores.base import Assignment, Store  # noqa: E402
+from rainbow.jobspec.request import Demand
+from rainbow.models.cluster import ClusterRecord, StateReport
+from rainbow.models.job import JobEvent
 
 CLUSTERS = 100
 BATCH = 100
-ANSWER = {"version": 1, "status": "assigned", "cluster": "c0", "total_clusters": 100, "total_matches": 60, "reasons": {}}
+ANSWER = {
+    "version": 1,
+    "status": "assigned",
+    "cluster": "c0",
+    "total_clusters": 100,
+    "total_matches": 60,
+    "reasons": {},
+}
 
 
 @contextlib.contextmanager

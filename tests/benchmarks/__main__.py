@@ -1,0 +1,79 @@
+"""`make bench`: runs the parts, prints a table, writes build/bench.json, and with --plot build/bench.png.
+
+Every figure is a ratio, or a time that is read beside another of the same run: machines differ, and drift.
+A key whose part was not run, or cannot be run here (Flux), is null.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import json
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[1]), str(Path(__file__).parents[1] / "system")]
+
+#: Part -> (module, function).
+PARTS: dict[str, tuple[str, str]] = {
+    "matching": ("bench_matching", "run"),
+    "choose": ("bench_choose", "run"),
+    "store": ("bench_store", "run"),
+    "broker": ("bench_broker", "run"),
+    "latency": ("bench_latency", "run"),
+    "relay": ("bench_relay", "run"),
+    "celery": ("bench_celery", "run"),
+    "startup": ("bench_startup", "run"),
+}
+
+#: What others read from build/bench.json.
+KEYS = (
+    "relay_ratio",
+    "celery_ratio",
+    "bulk_ratio",
+    "accept_ms_median",
+    "hop_ms_median",
+    "new_shape_ms_1000",
+    "known_shape_us_1000",
+    "growth_clusters_10x",
+    "growth_nodes_1000x",
+    "register_ratio",
+    "choose_us_10000",
+    "flux_ratio",
+    "scheduler_mb_10000",
+    "help_ratio",
+)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--only", action="append", choices=[*PARTS], help="one part; may be repeated")
+    parser.add_argument("--plot", action="store_true", help="draw build/bench.png")
+    arguments = parser.parse_args()
+    figures: dict[str, float | None] = dict.fromkeys(KEYS)
+    for part in arguments.only or PARTS:
+        module, function = PARTS[part]
+        began = time.monotonic()
+        run: Callable[[], dict[str, float | None]] = getattr(importlib.import_module(module), function)
+        found = run()
+        figures |= found
+        print(f"{part} ({time.monotonic() - began:.0f} s)")
+        for name, value in found.items():
+            print(f"  {name:36} {'-' if value is None else f'{value:12.3f}'}", flush=True)
+    target = Path("build/bench.json")
+    target.parent.mkdir(exist_ok=True)
+    if arguments.only and target.exists():
+        figures = {**json.loads(target.read_text()), **{k: v for k, v in figures.items() if v is not None}}
+    target.write_text(json.dumps(figures, indent=2, sort_keys=True) + "\n")
+    print(f"written to {target}")
+    if arguments.plot:
+        from plot import draw
+
+        draw(figures, Path("build/bench.png"))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

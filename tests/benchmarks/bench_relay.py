@@ -1,0 +1,177 @@
+"""The relay ratio: submissions through the real scheduler, over a bare pika loop that only moves them on.
+
+Both read N messages of the same bodies from a quorum queue, publish each as persistent with confirms to another
+quorum queue, and ack after the confirm, on the same broker. The bare loop is pika's SelectConnection and nothing else.
+Ours also verifies the token, matches against 100 clusters, reserves in Redis, signs and dispatches. Each runs as a
+process of its own, in turn, several times; the ratio is the median over the pairs.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+import uuid
+from pathlib import Path
+from statistics import median
+
+import pika
+from processes import Site
+from rig import eventually, resources
+from servers_here import rabbitmq, redis
+
+from rainbow import codec, topology
+from rainbow.brokers import ConnectOptions, connect
+from rainbow.brokers.base import Broker, Message
+from rainbow.client import Client
+from rainbow.errors import RainbowError
+from rainbow.settings import load
+
+JOBS = int(os.environ.get("RAINBOW_BENCH_JOBS", "6000"))
+ROUNDS = int(os.environ.get("RAINBOW_BENCH_ROUNDS", "3"))
+CLUSTERS = 100
+
+
+def bodies(token: str, count: int) -> list[bytes]:
+    return [
+        codec.encode_json(
+            {
+                "token": token,
+                "id": str(uuid.uuid4()),
+                "command": ["lmp", "-in", "in.lj"],
+                "nodes": 1 + number % 4,
+                "cores_per_task": 1 + number % 8,
+                "name": "lammps",
+                "environment": {"OMP_NUM_THREADS": "8"},
+            }
+        )
+        for number in range(count)
+    ]
+
+
+def fill(broker: Broker, exchange: str, key: str, messages: list[bytes]) -> None:
+    for start in range(0, len(messages), 500):
+        broker.publish([Message(exchange, key, b) for b in messages[start : start + 500]]).check(120)
+
+
+def bare(url: str, source: str, target: str, count: int, prefetch: int = 1000) -> dict[str, float]:
+    """pika alone: consume, publish, ack after the confirm. Runs in this process until `count` are through."""
+    state = {"done": 0, "began": 0.0}
+    waiting: dict[int, int] = {}
+    published = 0
+
+    def on_open(connection: pika.SelectConnection) -> None:
+        connection.channel(on_open_callback=on_channel)
+
+    def on_channel(channel: pika.channel.Channel) -> None:
+        persistent = pika.BasicProperties(delivery_mode=2, content_type="application/x-msgpack")
+
+        def on_message(channel: pika.channel.Channel, method: object, properties: object, body: bytes) -> None:
+            nonlocal published
+            if not state["began"]:
+                state["began"] = time.perf_counter()
+            published += 1
+            waiting[published] = method.delivery_tag  # type: ignore[attr-defined]
+            channel.basic_publish("", target, body, persistent, mandatory=True)
+
+        def on_confirm(frame: object) -> None:
+            method = frame.method  # type: ignore[attr-defined]
+            tags = [t for t in waiting if t <= method.delivery_tag] if method.multiple else [method.delivery_tag]
+            for tag in tags:
+                channel.basic_ack(waiting.pop(tag))
+                state["done"] += 1
+            if state["done"] >= count:
+                connection.close()
+
+        channel.confirm_delivery(on_confirm)
+        channel.basic_qos(prefetch_count=prefetch)
+        channel.basic_consume(source, on_message)
+
+    connection = pika.SelectConnection(
+        pika.URLParameters(url), on_open_callback=on_open, on_close_callback=lambda c, _: c.ioloop.stop()
+    )
+    cpu = time.process_time()
+    connection.ioloop.start()
+    wall = time.perf_counter() - state["began"]
+    return {"per_s": count / wall, "cpu_us": (time.process_time() - cpu) / count * 1e6}
+
+
+def _bare_process(url: str, source: str, target: str, count: int) -> dict[str, float]:
+    code = (
+        f"import sys, json; sys.path[:0] = {sys.path[:2]!r}; import bench_relay;"
+        f"print(json.dumps(bench_relay.bare({url!r}, {source!r}, {target!r}, {count})))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=300)
+    found: dict[str, float] = json.loads(done.stdout)
+    return found
+
+
+def _ours(site: Site, broker: Broker, count: int) -> float:
+    """Start a scheduler process on a filled queue; jobs/s from the first dispatch to the last ack."""
+    jobs = [topology.jobs_queue(f"c{n}") for n in range(CLUSTERS)]
+    process = site.scheduler("scheduler", name=f"scheduler-{uuid.uuid4().hex[:6]}")
+    submitted = topology.SCHEDULER_QUEUE
+    try:
+        eventually(lambda: broker.stats(submitted).messages < count, 60, every=0.001)
+        began = time.perf_counter()
+        first = count - broker.stats(submitted).messages
+        # Ready messages go when they are prefetched: the end is when all have arrived at the clusters.
+        eventually(lambda: sum(broker.stats(q).messages for q in jobs) >= count, 300, every=0.02)
+        wall = time.perf_counter() - began
+    finally:
+        site.kill(process)
+    assert first >= 0
+    return count / wall
+
+
+def _drain(url: str, names: list[str]) -> None:
+    connection = pika.BlockingConnection(pika.URLParameters(url))
+    channel = connection.channel()
+    for name in names:
+        channel.queue_purge(name)
+    connection.close()
+
+
+def run() -> dict[str, float | None]:
+    with rabbitmq() as amqp_url, redis() as redis_url, tempfile.TemporaryDirectory(prefix="rainbow-bench-") as folder:
+        limits = {"dispatch_timeout": 3600}
+        with Site(Path(folder), amqp_url, redis_url, "bench:", log_level="warning", queues=limits) as site:
+            registrar = site.scheduler("registrar", name="registrar")
+            with Client(settings=load(site.config, {})) as client:
+                eventually(lambda: _up(client), 60)
+                for number in range(CLUSTERS):
+                    graph = resources(nodes=4 + number % 16, cores=8 + number % 24)
+                    client.register(f"c{number}", identity="the-benchmark", graph=graph)
+            broker = connect(ConnectOptions(amqp_url))
+            quorum = topology.Queue("bare.in", max_length=None), topology.Queue("bare.out", max_length=None)
+            broker.declare(topology.Topology(queues=quorum))
+            token = site.token("alice")
+            mine, bares = [], []
+            jobs = [topology.jobs_queue(f"c{n}") for n in range(CLUSTERS)]
+            for _ in range(ROUNDS):
+                fill(broker, "", "bare.in", bodies(token, JOBS))
+                bares.append(_bare_process(amqp_url, "bare.in", "bare.out", JOBS)["per_s"])
+                fill(broker, topology.SUBMIT, "submit", bodies(token, JOBS))
+                mine.append(_ours(site, broker, JOBS))
+                _drain(amqp_url, [*jobs, "bare.out"])
+            broker.close()
+            site.kill(registrar)
+    return {
+        "relay_ratio": median(m / b for m, b in zip(mine, bares, strict=True)),
+        "relay_per_s": median(mine),
+        "relay_bare_per_s": median(bares),
+    }
+
+
+def _up(client: Client) -> bool:
+    try:
+        return bool(client.ping(timeout=2))
+    except RainbowError:
+        return False
+
+
+if __name__ == "__main__":
+    print(run())
