@@ -91,7 +91,8 @@ class _Rejoined(io.RawIOBase):
 
     def read(self, size: int = -1) -> bytes:
         if self._head:
-            head, self._head = self._head[: size if size >= 0 else None], b""
+            size = len(self._head) if size < 0 else size
+            head, self._head = self._head[:size], self._head[size:]
             return head
         return self._rest.read(size)
 

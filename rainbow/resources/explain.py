@@ -1,6 +1,6 @@
 """Why a cluster does not match: the first unmet need, with its place in the request and numbers.
 
-Codes are stable: ``too-few-nodes``, ``too-few-cores`` and so on for each type, ``too-few-slots``, ``missing-type``,
+Codes are stable: ``too-few-nodes``, ``too-few-cores``, ``too-few-memory`` and so on for each type, ``too-few-slots``, ``missing-type``,
 ``slot-does-not-fit``, ``constraint``, ``missing-subsystem``, ``requirement``, ``competing`` (each need fits, not all
 at once), ``budget`` (could not be shown in the time given), ``fluxion-walk`` (it would fit, but Fluxion would
 refuse it).
@@ -33,7 +33,7 @@ def explain(asked: Matcher, summary: Summary, view: Shape | None, matcher: Match
     whole = path_of(plan.alternatives[0]) if plan.alternatives else ""
     if matcher == "fluxion" and asked.counts(view, above):
         return (Unmet("fluxion-walk", _walk_text(plan.zero), whole),)
-    if view is not summary.root:
+    if not plan.by_shape_alone:
         found = _because_of_view(asked, summary, view)
         if found is not None:
             return (found,)
@@ -69,8 +69,11 @@ def _inline(need: Need) -> str:
     return f"{_label(need)}({', '.join(map(_inline, need.kids))})"
 
 
+_AMOUNTS = frozenset({"memory", "storage", "power", "bandwidth"})
+
+
 def _plural(kind: str, count: int = 2) -> str:
-    return kind if count == 1 or kind.endswith("s") else f"{kind}s"
+    return kind if count == 1 or kind.endswith("s") or kind in _AMOUNTS else f"{kind}s"
 
 
 def _walk_text(zero: bool) -> str:
@@ -151,7 +154,9 @@ class _Finder:
     def _short(self, need: Need, here: str) -> Unmet:
         kind, wanted = need.type, need.count
         if not need.kids:
-            return self._too_few(need, here, self._engine(_one(need)).copies(self.root), "")
+            engine = self._engine(need)
+            sizes = engine.sizes_in(engine.top.leaves[0], self.root)
+            return self._too_few(need, here, sum(size * count for size, count in sizes.items()), "")
         have = self._engine(_one(need)).copies(self.root)
         if have:
             there = self.root.counts.get(kind, wanted)

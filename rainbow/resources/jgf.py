@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from itertools import islice
 from typing import Any
 
 from rainbow.errors import InvalidGraph
@@ -138,9 +139,8 @@ class JgfRows:
             raise InvalidGraph(f"the graph has more than {MAX_VERTICES} vertices")
         index.update(zip(block.keys, range(first, first + len(block.keys)), strict=True))
         if len(index) != first + len(block.keys):
-            twice = next(
-                key for at, key in enumerate(block.keys, first) if index[key] != at or key in block.keys[: at - first]
-            )
+            before = set(islice(index, first))  # updating a key leaves it where it stood
+            twice = next(key for at, key in enumerate(block.keys) if key in before or key in block.keys[:at])
             raise InvalidGraph(f"vertex {clip(twice)} is defined twice")
         numbers = self._atom_index
         try:
@@ -269,11 +269,13 @@ class JgfRows:
         except NotATree as exc:
             where = f" at vertex {clip(keys[exc.args[1]])}" if len(exc.args) > 1 else ""
             raise InvalidGraph(f"{exc.args[0]}{where}: no root to start from") from None
-        if len(made.order) < len(keys) and self.subsystem == CONTAINMENT:
-            self._warn_unlinked(made, parent, keys)
+        if self.subsystem == CONTAINMENT:
+            self._warn_unlinked(made, keys)
         return made, keys
 
-    def _warn_unlinked(self, made: Folded, parent: list[int], keys: list[str]) -> None:
+    def _warn_unlinked(self, made: Folded, keys: list[str]) -> None:
+        if len(made.order) == len(keys) and made.order[0] >= 0:
+            return
         reached = set(made.order)
         lone = [keys[v] for v in range(len(keys)) if v not in reached]
         if lone:
