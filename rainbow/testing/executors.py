@@ -290,7 +290,8 @@ class RunningExecutorContract(ExecutorContract):
         rig.wait_for("Started", work.mark)
         rig.executor.cancel([held], "no longer wanted")
         ended = rig.wait_for("Ended", work.mark)
-        assert (ended.state, ended.returncode) == ("cancelled", 143)
+        assert ended.state == "cancelled"
+        assert ended.returncode in (143, -15)  # what ran the command may have got the signal itself
 
     def test_missing_folder_is_refused(self, rig: Rig, tmp_path: Path) -> None:
         work = rig.work("true", cwd=str(tmp_path / "not-there"))

@@ -49,7 +49,7 @@ class TestFlux(RunningExecutorContract):
         other.executor.close()
 
     def test_output_in_flux_is_bounded(self, rig: Rig, flux_instance: Any) -> None:
-        ended = rig.run("yes | head -c 3000000")
+        ended = rig.run("head -c 1000000 /dev/zero | tr '\\0' x | fold -w 1000")
         kept = flux_instance.command("job", "attach", ended.handle)
         assert len(kept) < 200_000
 
