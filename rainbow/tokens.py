@@ -65,9 +65,14 @@ class Principal:
 
 @dataclass(frozen=True, slots=True)
 class KeyRing:
-    """Signing keys by `kid`, the signing one first."""
+    """Signing keys by `kid`, the signing one first. `next` names the one that will sign after the next rotation.
+
+    Whoever verifies (other schedulers, RabbitMQ) must know a key before anybody signs with it: so a new one is
+    first made known, and signs later.
+    """
 
     keys: tuple[tuple[str, bytes], ...]
+    next: str | None = None
 
     def __post_init__(self) -> None:
         if not self.keys:
@@ -77,6 +82,8 @@ class KeyRing:
                 raise InvalidSettings(f"{kid[:80]!r} cannot name a key: use letters, digits, '.', '_' and '-'")
             if len(key) < MIN_KEY_BYTES:
                 raise InvalidSettings(f"key {kid!r} has {len(key)} bytes: at least {MIN_KEY_BYTES} are needed")
+        if self.next is not None and self.key(self.next) is None:
+            raise InvalidSettings(f"the key ring has no key {self.next[:80]!r}, which it names as the next one")
 
     def __repr__(self) -> str:
         return f"KeyRing({', '.join(kid for kid, _ in self.keys)})"
@@ -92,9 +99,21 @@ class KeyRing:
     def generate() -> KeyRing:
         return KeyRing(((_new_kid(), secrets.token_bytes(MIN_KEY_BYTES)),))
 
+    def prepared(self) -> KeyRing:
+        """With a new key that verifies already and will sign after `rotated`; itself when there is one."""
+        if self.next is not None:
+            return self
+        kid = _new_kid()
+        return KeyRing((*self.keys, (kid, secrets.token_bytes(MIN_KEY_BYTES))), kid)
+
     def rotated(self, keep: int = 2) -> KeyRing:
-        """With a new signing key in front; the `keep` newest old ones still verify."""
-        return KeyRing(((_new_kid(), secrets.token_bytes(MIN_KEY_BYTES)), *self.keys[:keep]))
+        """With the prepared signing key in front, else with a new one; the `keep` newest old ones still verify."""
+        ready = self.prepared()
+        assert ready.next is not None
+        new = ready.key(ready.next)
+        assert new is not None
+        old = [(kid, key) for kid, key in ready.keys if kid != ready.next]
+        return KeyRing(((ready.next, new), *old[:keep]))
 
     @staticmethod
     def load(path: Path) -> KeyRing:
@@ -103,18 +122,20 @@ class KeyRing:
             mode = path.stat().st_mode
             data = json.loads(path.read_text())
             keys = tuple((str(item["kid"]), bytes.fromhex(item["key"])) for item in data["keys"])
+            following = data.get("next")
         except FileNotFoundError:
             raise InvalidSettings(f"no key ring at {path}: make one with `rainbow config init`") from None
         except (OSError, ValueError, KeyError, TypeError) as exc:
             raise InvalidSettings(f"key ring {path} cannot be read: {type(exc).__name__}") from None
         if mode & (stat.S_IRWXG | stat.S_IRWXO):
             raise InvalidSettings(f"key ring {path} can be read by others: run `chmod 600 {path}`")
-        return KeyRing(keys)
+        return KeyRing(keys, following if isinstance(following, str) else None)
 
     def save(self, path: Path) -> None:
         """Write the ring (mode 0600), atomically."""
         path.parent.mkdir(parents=True, exist_ok=True)
-        text = json.dumps({"keys": [{"kid": kid, "key": key.hex()} for kid, key in self.keys]}, indent=2)
+        listed = [{"kid": kid, "key": key.hex()} for kid, key in self.keys]
+        text = json.dumps({"keys": listed, **({"next": self.next} if self.next else {})}, indent=2)
         temporary = path.with_name(f".{path.name}.{os.getpid()}")
         descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
         with os.fdopen(descriptor, "w") as file:

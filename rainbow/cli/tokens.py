@@ -14,9 +14,10 @@ from rainbow.cli import files, output
 from rainbow.cli.lazy import make_app
 from rainbow.cli.options import Config, Json, Limit, Token, secret_text
 from rainbow.cli.session import client, load_settings
-from rainbow.errors import Denied, InvalidInput
+from rainbow.errors import BadCredentials, Denied, InvalidInput
 
 if TYPE_CHECKING:
+    from rainbow.settings import Settings
     from rainbow.tokens import KeyRing
 
 app = make_app()
@@ -185,20 +186,35 @@ def revoke(
 @app.command("rotate")
 def rotate(
     keep: Annotated[int, typer.Option("--keep", min=0, help="How many old keys still verify.")] = 2,
+    prepare: Annotated[
+        bool,
+        typer.Option("--prepare", help="Only make the new key known: it verifies, and signs after the next rotate."),
+    ] = False,
     keyring: KeyRingFile = None,
     as_json: Json = False,
     config: Config = None,
 ) -> None:
     """Put a new signing key in front of the key ring. Tokens signed with the keys that are kept stay good.
 
+    Whoever verifies must know a key before anybody signs with it. Where tokens open the broker (broker.oauth), or
+    several schedulers have copies of the ring, rotate in two steps: --prepare, hand out the ring and RabbitMQ's
+    configuration (`rainbow broker setup --oauth-config`, `rainbow broker reload-keys`), then rotate.
+
     \b
     Example:
+      rainbow token rotate --prepare
       rainbow token rotate --keep 2
     """
     from rainbow.tokens import KeyRing
 
     path = _ring_path(keyring, config)
     old = KeyRing.load(path)
+    if prepare:
+        _prepared(old, path, as_json)
+        return
+    settings = load_settings(config)
+    if settings.broker.oauth:
+        _known_to_broker(old, settings)
     new = old.rotated(keep)
     new.save(path)
     kids = [kid for kid, _ in new.keys]
@@ -209,6 +225,45 @@ def rotate(
     output.note(f"new tokens are signed with {kids[0]}; {len(kids) - 1} older key(s) still verify")
     if dropped:
         output.note(f"dropped {' '.join(dropped)}: tokens and registrations signed with it are void")
+
+
+def _prepared(old: KeyRing, path: Path, as_json: bool) -> None:
+    new = old.prepared()
+    new.save(path)
+    kids = [kid for kid, _ in new.keys]
+    if as_json:
+        output.document({"keyring": str(path), "signing": kids[0], "verifying": kids, "next": new.next, "dropped": []})
+    else:
+        output.note(f"{new.next} is known and signs after the next `rainbow token rotate`; {kids[0]} signs until then")
+
+
+def _known_to_broker(ring: KeyRing, settings: Settings) -> None:
+    """Raise unless the broker lets in who comes with a token of the prepared key: else all would be locked out."""
+    from rainbow import scopes, tokens
+    from rainbow.cli.session import connection
+
+    if ring.next is None:
+        raise InvalidInput(
+            "tokens open the broker, which does not know the new key: run `rainbow token rotate --prepare`, then "
+            "`rainbow broker setup --oauth-config`, have RabbitMQ read it, and rotate then"
+        )
+    vhost = scopes.vhost_of(settings.broker.url.get_secret_value())
+    trial = tokens.issue(
+        ring.rotated(0),
+        sub="rotation",
+        role="register",
+        clusters=(),
+        ttl=60,
+        scope=scopes.for_token("register", (), vhost),
+    )
+    try:
+        with connection(settings, "rainbow-rotate", trial):
+            pass
+    except BadCredentials:
+        raise Denied(
+            f"the broker does not know key {ring.next} yet: write its configuration with `rainbow broker setup "
+            "--oauth-config`, have RabbitMQ read it (`rainbow broker reload-keys`), and rotate then"
+        ) from None
 
 
 def _ring_path(keyring: Path | None, config: Path | None) -> Path:

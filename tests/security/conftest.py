@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent))  # `import doors` in every import mode
 
 from doors import Door, start_with_tokens
-from servers import NoServer, RabbitServer, Run
+from servers import NoServer, Private, RabbitServer, Run
 
 from rainbow.tokens import KeyRing
 
@@ -40,3 +41,14 @@ def door(oauth_rabbit: tuple[RabbitServer, KeyRing], test_run: Run) -> Door:
     """A fresh vhost behind the door."""
     server, ring = oauth_rabbit
     return Door(server, ring, server.new_vhost(test_run.name))
+
+
+@pytest.fixture
+def own_door(tmp_path_factory: pytest.TempPathFactory, test_run: Run) -> Iterator[Door]:
+    """A RabbitMQ of this test alone, whose keys may be changed."""
+    folder = tmp_path_factory.mktemp("rabbitmq")
+    ring = KeyRing.generate()
+    private = Private(lambda f: start_with_tokens(f, ring), folder)
+    server = private.server
+    yield Door(server, ring, server.new_vhost(test_run.name))
+    private.end()

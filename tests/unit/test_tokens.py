@@ -203,6 +203,22 @@ def test_rotation_keeps_old_tokens_good_until_their_key_is_dropped() -> None:
         verifier.verify(token)
 
 
+def test_a_prepared_key_verifies_before_it_signs(tmp_path: Path) -> None:
+    ready = RING.prepared()
+    assert ready.prepared() is ready
+    assert ready.signing == RING.signing
+    assert ready.next not in (None, RING.signing[0])
+    ready.save(tmp_path / "keys.json")
+    assert KeyRing.load(tmp_path / "keys.json") == ready
+    after = ready.rotated(keep=1)
+    assert after.signing[0] == ready.next
+    assert [kid for kid, _ in after.keys] == [ready.next, RING.signing[0]]
+    token = tokens.issue(after, sub="a", role="submit", ttl=60)
+    assert tokens.verify(ready, token).sub == "a"
+    with pytest.raises(InvalidSettings, match="next"):
+        KeyRing(RING.keys, next="unknown")
+
+
 def test_saved_for_its_owner_alone(tmp_path: Path) -> None:
     path = tmp_path / "folder" / "keys.json"
     RING.save(path)
