@@ -27,8 +27,8 @@ from rainbow.models.job import RANK, TERMINAL  # noqa: E402
 Operation = Callable[[Store, list[int]], Any]
 
 clusters = st.sampled_from(["red", "blue", "green"])
-ids = st.sampled_from(["j1", "j2", "j 3", "j%d"])
-attempts = st.integers(0, 4)
+ids = st.sampled_from(["j1", "j 2", "j%d"])
+attempts = st.sampled_from([1, 1, 1, 2, 2, 0, 3])
 times = st.integers(1, 6).map(float)
 registrations = st.sampled_from(["r1", "r2"])
 demands = st.builds(Demand, st.integers(0, 3), st.integers(0, 9), st.integers(0, 2))
@@ -145,19 +145,23 @@ def whole(store: Store, versions: list[int]) -> Any:
         for state, where, user in itertools.product((None, "assigned", "failed"), (None, "red"), (None, "blue"))
     ]
     everything = versioned(store, versions, store.clusters.changes(0))
-    return everything, store.jobs.get(["j1", "j2", "j 3", "j%d"]), found
+    return everything, store.jobs.get(["j1", "j 2", "j%d"]), found
 
 
 @settings(
-    max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+    max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
 )
-@given(sequence=st.lists(operations, max_size=25))
+@given(sequence=st.lists(operations, min_size=4, max_size=30))
 def test_redis_equals_the_reference(redis_url: str, redis_prefix: str, sequence: list[Operation]) -> None:
     mark = uuid.uuid4().hex
-    reference = open_store(StoreOptions(f"memory://{mark}", max_history=6))
-    store = open_store(StoreOptions(redis_url, prefix=f"{redis_prefix}{mark}:", max_history=6))
+    reference = open_store(StoreOptions(f"memory://{mark}", max_history=4))
+    store = open_store(StoreOptions(redis_url, prefix=f"{redis_prefix}{mark}:", max_history=4))
     try:
         stores: list[tuple[Store, list[int]]] = [(reference, [0]), (store, [0])]
+        # Two clusters are there from the beginning: most of what can be done needs one.
+        for name in ("red", "blue"):
+            for s, _ in stores:
+                s.clusters.put(cluster(name), None)
         for step, operation in enumerate(sequence):
             wanted, got = (outcome(operation, s, versions) for s, versions in stores)
             assert got == wanted, step
