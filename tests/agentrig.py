@@ -19,11 +19,15 @@ from rainbow.settings import Settings
 TERMINAL = {"completed", "failed", "cancelled", "no-match", "unsatisfiable", "denied", "invalid", "expired", "lost"}
 
 
-def settings(rig: Rig, folder: Path, cluster: str, graph: dict[str, Any] | None = None, **agent: Any) -> Settings:
-    """Settings of an agent of `cluster`, with its graph in a file."""
+SMALL = resources()
+
+
+def settings(rig: Rig, folder: Path, cluster: str, graph: dict[str, Any] | None = SMALL, **agent: Any) -> Settings:
+    """Settings of an agent of `cluster`, with its graph in a file (None: it asks Flux)."""
     folder.mkdir(parents=True, exist_ok=True)
-    file = folder / f"{cluster}-graph.json"
-    file.write_text(json.dumps(graph or resources()))
+    file = folder / f"{cluster}-graph.json" if graph is not None else None
+    if file is not None:
+        file.write_text(json.dumps(graph))
     values = {"graph": file, "state_dir": folder / "state", "executor": "dry-run", "report_every": 2.0, "grace": 10.0}
     return Settings.model_validate(
         {
