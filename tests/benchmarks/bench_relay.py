@@ -101,7 +101,7 @@ def bare(url: str, source: str, target: str, count: int, prefetch: int = 1000) -
 
 def _bare_process(url: str, source: str, target: str, count: int) -> dict[str, float]:
     code = (
-        f"import sys, json; sys.path[:0] = {sys.path[:2]!r}; import bench_relay;"
+        f"import sys, json; sys.path[:0] = {sys.path[:3]!r}; import bench_relay;"
         f"print(json.dumps(bench_relay.bare({url!r}, {source!r}, {target!r}, {count})))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=300)

@@ -36,7 +36,7 @@ def ratio(mine: list[str], bare: list[str]) -> float:
 def run() -> dict[str, float]:
     rainbow = ["-m", "rainbow.cli"]
     memory = subprocess.run(
-        [sys.executable, "-c", _MEMORY.format(paths=sys.path[:2])], capture_output=True, text=True, check=True
+        [sys.executable, "-c", _MEMORY.format(paths=sys.path[:3])], capture_output=True, text=True, check=True
     )
     return {
         "help_ratio": ratio([*rainbow, "--help"], ["-c", "import typer"]),
