@@ -12,14 +12,12 @@ from __future__ import annotations
 import heapq
 import itertools
 import logging
-import re
 import threading
 import time
 import uuid
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import cache
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
@@ -34,6 +32,7 @@ from rainbow.brokers.base import (
     check_prefetch,
 )
 from rainbow.brokers.deaths import Reason, is_cycle, with_death
+from rainbow.brokers.routing import matches
 from rainbow.errors import (
     BrokerUnavailable,
     NotFound,
@@ -50,24 +49,6 @@ if TYPE_CHECKING:
     from rainbow.brokers import ConnectOptions
 
 log = logging.getLogger(__name__)
-
-
-@cache
-def topic_pattern(pattern: str) -> re.Pattern[str]:
-    """A binding key of a topic exchange as a regular expression: ``*`` is one word, ``#`` any number of them."""
-    words = pattern.split(".")
-    if all(w == "#" for w in words):
-        return re.compile(r".*", re.DOTALL)
-    out = ""
-    first = True
-    for word in words:
-        if word == "#":
-            # Takes the dot of the words it stands for with it, so that none at all is fine too.
-            out += r"(?:[^.]*(?:\.[^.]*)*\.)?" if first else r"(?:\.[^.]*)*"
-            continue
-        out += ("" if first else r"\.") + (r"[^.]*" if word == "*" else re.escape(word))
-        first = False
-    return re.compile(out)
 
 
 @dataclass(slots=True, eq=False)
@@ -116,8 +97,7 @@ class _Hub:
         kind = self.exchanges.get(exchange)
         found: dict[str, _Queue] = {}
         for pattern, name in self.bindings.get(exchange, ()):
-            hit = topic_pattern(pattern).fullmatch(key) if kind == "topic" else pattern == key
-            if hit and name in self.queues:
+            if name in self.queues and matches(kind, pattern, key):
                 found[name] = self.queues[name]
         return list(found.values())
 

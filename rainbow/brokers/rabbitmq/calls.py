@@ -6,7 +6,6 @@ closes the channel over a request, the exception is thrown into it and it goes o
 
 from __future__ import annotations
 
-import re
 import threading
 from collections.abc import Callable, Generator
 from functools import partial
@@ -15,6 +14,7 @@ from typing import Any, Generic, TypeVar
 from pika import exceptions as pika_exceptions
 
 from rainbow.brokers.base import QueueStats
+from rainbow.brokers.differences import WHAT_TO_DO, difference
 from rainbow.brokers.rabbitmq.link import Link
 from rainbow.brokers.rabbitmq.loop import IoThread
 from rainbow.brokers.rabbitmq.wire import Connection
@@ -132,10 +132,7 @@ def declare(topology: Topology) -> Steps[None]:
         except pika_exceptions.ChannelClosedByBroker as exc:
             wrong.append(_difference(f"queue {queue.name!r}", exc))
     if wrong:
-        raise TopologyMismatch(
-            "; ".join(wrong)
-            + ": drain and delete what differs so that it can be declared again, or change the settings to match"
-        )
+        raise TopologyMismatch(f"{'; '.join(wrong)}: {WHAT_TO_DO}")
 
 
 def _declare_queue(queue: Queue) -> Steps[None]:
@@ -156,26 +153,10 @@ def _queue_delete(queue: str, channel: Any, done: Callable[[Any], None]) -> None
     channel.queue_delete(queue, callback=done)
 
 
-_INEQUIVALENT = re.compile(
-    r"inequivalent arg '(?P<arg>[^']+)' for .*?: received (?P<want>.*?) but current is (?P<have>.*)", re.DOTALL
-)
-_VALUE = re.compile(r"(?:the value )?'(?P<value>[^']*)'(?: of type '[^']*')?")
-
-
 def _difference(what: str, exc: pika_exceptions.ChannelClosedByBroker) -> str:
-    """``queue 'q' has x-message-ttl=1000, wanted 2000`` out of the broker's reason, or its own words."""
     if (denied := _denied(exc)) is not None:
         raise denied from None
-    text = str(exc.reply_text)
-    found = _INEQUIVALENT.search(text)
-    if exc.reply_code == 406 and found:
-
-        def value(raw: str) -> str:
-            hit = _VALUE.search(raw)
-            return hit["value"] if hit else raw.strip()
-
-        return f"{what} has {found['arg']}={value(found['have'])}, wanted {value(found['want'])}"
-    return f"{what}: {exc.reply_code} {text}"
+    return difference(what, int(exc.reply_code), str(exc.reply_text))
 
 
 def delete(queues: list[str]) -> Steps[None]:
