@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import signal
 import sys
 import tempfile
 import time
@@ -22,7 +21,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from rainbow_workers.stores import StoreOptions, open_store
 from rainbow_workers.stores.base import Assignment, Store
-from servers import start_redis
+from servers import Private, start_redis
 
 from rainbow.jobspec.request import Demand
 from rainbow.models.cluster import ClusterRecord, StateReport
@@ -43,11 +42,11 @@ ANSWER = {
 @contextlib.contextmanager
 def private_server() -> Iterator[str]:
     with tempfile.TemporaryDirectory() as folder:
-        server = start_redis(Path(folder))
+        server = Private(start_redis, Path(folder))
         try:
-            yield server.url
+            yield server.server.url
         finally:
-            os.killpg(server.group, signal.SIGKILL)
+            server.end()
 
 
 def timed(call: Callable[[], object]) -> float:
@@ -57,9 +56,10 @@ def timed(call: Callable[[], object]) -> float:
 
 
 def assignments(now: float) -> list[Assignment]:
+    demand = Demand(1, 4, 0)
     return [
         Assignment(
-            str(uuid.uuid4()), 1, f"c{i % CLUSTERS}", f"user{i % 5}", "hello", Demand(1, 4, 0), now, now - 1, ANSWER
+            str(uuid.uuid4()), 1, f"c{i % CLUSTERS}", f"user{i % 5}", "hello", demand, now, now + i / 1e4, ANSWER
         )
         for i in range(BATCH)
     ]
@@ -72,7 +72,7 @@ def measure(store: Store, rounds: int = 100) -> dict[str, float]:
             ClusterRecord(name=f"c{i}", registration=f"r{i}", identity="bench", summary=os.urandom(2000)), None
         )
     version = store.clusters.changes(0).version
-    batches = [assignments(now) for _ in range(rounds)]
+    batches = [assignments(now + i / 10) for i in range(rounds)]
     assign: list[float] = []
     for batch in batches:
         start = time.perf_counter()
@@ -120,7 +120,7 @@ def measure(store: Store, rounds: int = 100) -> dict[str, float]:
 def run(url: str | None = None) -> dict[str, float]:
     with contextlib.ExitStack() as stack:
         where = url or stack.enter_context(private_server())
-        store = open_store(StoreOptions(where, prefix=f"rainbow-bench-{uuid.uuid4().hex[:8]}:", keep=1.0))
+        store = open_store(StoreOptions(where, prefix=f"rainbow-bench-{uuid.uuid4().hex[:8]}:"))
         stack.callback(store.close)
         return measure(store)
 

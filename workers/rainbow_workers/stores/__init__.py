@@ -30,8 +30,11 @@ class StoreOptions:
 def open_store(options: StoreOptions) -> Store:
     """A store for ``options.url``: ``redis(s)://``, ``unix://``, ``memory://NAME`` (inside this process), or
     ``PLUGIN+SCHEME://`` for others. Raises InvalidSettings, UnknownPlugin."""
-    scheme = urlsplit(options.url).scheme
+    try:
+        scheme, shown = urlsplit(options.url).scheme, redact(options.url)
+    except ValueError:  # its text may quote the password
+        raise InvalidSettings("the store URL cannot be read: use redis://USER:PASSWORD@HOST:PORT/DB") from None
     name = _SCHEMES.get(scheme) or scheme.partition("+")[0]
     if not name:
-        raise InvalidSettings(f"store URL {redact(options.url)!r} has no scheme: use redis://HOST/0")
+        raise InvalidSettings(f"store URL {shown!r} has no scheme: use redis://HOST/0")
     return cast(Store, plugins.load("rainbow.stores", name)(options))
