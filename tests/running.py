@@ -4,6 +4,7 @@ store the URLs name, and clusters whose agent does what the test says."""
 from __future__ import annotations
 
 import json
+import os
 import shlex
 import threading
 import time
@@ -236,6 +237,21 @@ class Shell:
         assert code in (said.code, None), f"rainbow {line}: exit {said.code}, not {code}\n{said.out}{said.err}"
         assert "Traceback" not in said.err
         return said
+
+
+def alone(monkeypatch: Any, folder: Path) -> None:
+    """Nothing of this machine's settings is in force: commands work in `folder`, which is also their home."""
+    from rainbow import settings
+
+    for name in list(os.environ):
+        if name.startswith("RAINBOW_") and not name.startswith("RAINBOW_TEST"):
+            monkeypatch.delenv(name)
+    home = folder / "home"
+    monkeypatch.setenv("HOME", str(home))
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(home / ".config"))
+    monkeypatch.setenv("RAINBOW_KEYRING", str(home / "keys.json"))
+    monkeypatch.setattr(settings, "DATA_DIR", home / "data")
+    monkeypatch.chdir(folder)
 
 
 def eventually(check: Callable[[], Any], limit: float = 20.0) -> Any:

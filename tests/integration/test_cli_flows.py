@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 import shlex
 import subprocess
 import sys
@@ -17,7 +16,7 @@ from typing import Any
 
 import pytest
 import yaml
-from running import Rainbow, Shell, completes, eventually, fails, graph, io_graph, refuses
+from running import Rainbow, Shell, alone, completes, eventually, fails, graph, io_graph, refuses
 
 from rainbow import topology
 from rainbow.brokers.base import Message
@@ -37,12 +36,8 @@ def _loggers() -> Iterator[None]:
 @pytest.fixture(params=["memory", "rabbitmq"])
 def rainbow(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Rainbow]:
     """Running workers, an administrator's token in the environment, and nothing else of this machine's settings."""
-    for name in list(os.environ):
-        if name.startswith("RAINBOW_") and not name.startswith("RAINBOW_TEST"):
-            monkeypatch.delenv(name)
-    monkeypatch.setenv("HOME", str(tmp_path / "home"))
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "home" / ".config"))
-    monkeypatch.chdir(tmp_path)
+    alone(monkeypatch, tmp_path)
+    monkeypatch.delenv("RAINBOW_KEYRING")
     if request.param == "memory":
         name = uuid.uuid4().hex
         made = Rainbow(tmp_path, f"memory://{name}", f"memory://{name}")
@@ -647,9 +642,7 @@ def test_processes(rainbow: Rainbow, process: Callable[[str], subprocess.Complet
 
 
 def test_no_broker_is_exit_4_at_once(sh: Shell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("HOME", str(tmp_path))
-    monkeypatch.delenv("RAINBOW_CONFIG", raising=False)
+    alone(monkeypatch, tmp_path)
     monkeypatch.setenv("RAINBOW_TOKEN", "a.b.c")
     monkeypatch.setenv("RAINBOW_BROKER_URL", "amqp://me:hunter22@127.0.0.1:1/nowhere")
     for line in ("submit hostname", "clusters", "broker setup", "dead list"):
@@ -667,8 +660,7 @@ def test_a_refused_login_is_exit_3_at_once(
 
     parts = urlsplit(amqp_url)
     wrong = urlunsplit(parts._replace(netloc=f"nobody:hunter22@{parts.hostname}:{parts.port}"))
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("HOME", str(tmp_path))
+    alone(monkeypatch, tmp_path)
     monkeypatch.setenv("RAINBOW_TOKEN", "a.b.c")
     monkeypatch.setenv("RAINBOW_BROKER_URL", wrong)
     for line in ("submit hostname", "clusters", "dead list", "broker setup"):
