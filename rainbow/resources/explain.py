@@ -1,9 +1,9 @@
 """Why a cluster does not match: the first unmet need, with its place in the request and numbers.
 
-Codes are stable: ``too-few-nodes``, ``too-few-cores``, ``too-few-memory`` and so on for each type, ``too-few-slots``, ``missing-type``,
-``slot-does-not-fit``, ``constraint``, ``missing-subsystem``, ``requirement``, ``competing`` (each need fits, not all
-at once), ``budget`` (could not be shown in the time given), ``fluxion-walk`` (it would fit, but Fluxion would
-refuse it).
+Codes are stable: ``too-few-nodes``, ``too-few-cores``, ``too-few-memory`` and so on for each type,
+``too-few-slots``, ``missing-type``, ``slot-does-not-fit``, ``constraint``, ``missing-subsystem``, ``requirement``,
+``competing`` (each need fits, not all at once), ``budget`` (could not be shown in the time given), ``fluxion-walk``
+(it would fit, but Fluxion would refuse it).
 """
 
 from __future__ import annotations

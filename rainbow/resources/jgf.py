@@ -27,7 +27,10 @@ _NUMBER_AT_END = re.compile(r"[0-9]{1,18}\Z")
 
 def clip(value: object, limit: int = 60) -> str:
     """`value` as it may stand in a message: one line, not too long."""
-    text = repr(value)
+    try:
+        text = repr(value)
+    except ValueError:  # a number of more digits than Python likes to write
+        text = "a very long number"
     return text if len(text) <= limit else f"{text[: limit - 3]}..."
 
 
@@ -59,6 +62,15 @@ def _end(edge: Mapping[str, Any], which: str) -> str:
     if type(key) is not str:
         raise InvalidGraph(f"graph.edges: an edge without {which}: {clip(edge)}")
     return key
+
+
+def well_formed(text: str, where: str) -> str:
+    """`text`, which can be written as UTF-8. JSON can spell half a character, which cannot."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise InvalidGraph(f"{where}: {clip(text)} is no text that can be written") from None
+    return text
 
 
 class Target:
@@ -167,6 +179,7 @@ class JgfRows:
             unit = ""
         if type(unit) is not str:
             raise InvalidGraph(f"vertex {clip(key)}: unit {clip(unit)} is not a text")
+        well_formed(kind + unit, f"vertex {clip(key)}")
         return self._known_atoms.setdefault((kind, whole, unit), (kind, whole, unit))
 
     def _target(self, key: str, metadata: Mapping[str, Any]) -> Target:
@@ -187,8 +200,9 @@ class JgfRows:
             # The key is the property; values are mostly empty.
             if not isinstance(given, (dict, list)) or not all(type(item) is str for item in given):
                 raise InvalidGraph(f"vertex {clip(key)}: properties is {clip(given)}; give an object")
-            row = tuple(sorted(set(given)))
+            row = tuple(sorted({well_formed(item, "properties") for item in given}))
             properties = self._property_rows.setdefault(row, row)
+        well_formed(name, f"vertex {clip(key)}")
         return Target(name, rank if rank <= MAX_RANK else -1, properties)
 
     # -- edges -----------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ from rainbow.resources.document import Blocks, Cursor, NotJson, Source, from_yam
 from rainbow.resources.hostlist import Hostlist, HostRange
 from rainbow.resources.identity import Identity, runs
 from rainbow.resources.idset import IdSet
-from rainbow.resources.jgf import CONTAINMENT, JgfRows, clip
+from rainbow.resources.jgf import CONTAINMENT, JgfRows, clip, well_formed
 from rainbow.resources.rset import read_rset
 from rainbow.resources.subsystem_reader import subsystem_name
 from rainbow.resources.summary import Summary, VertexKeys
@@ -195,7 +195,7 @@ class _Parts:
             made.root,
             identity,
             packed,
-            name=title if isinstance(title, str) else None,
+            name=well_formed(title, "name") if isinstance(title, str) else None,
             dominant=self.dominant,
             warnings=tuple(rows.warnings),
         )

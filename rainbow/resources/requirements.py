@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from functools import lru_cache
+from math import isnan, nan
 from typing import Any, Protocol
 
 from packaging.version import InvalidVersion, Version
@@ -43,7 +44,7 @@ class Range:
     Versions are semantic versions of one to three numbers (missing ones are 0) with an optional ``v``; a
     pre-release or what cannot be read is never inside, as Masterminds/semver has it for plain bounds. Big plain
     numbers (bytes of memory) are versions of one number. What is no semantic version is read by PEP 440 where
-    bounds and value all can be (``1.2.3.4``), and as plain numbers otherwise (``0.25``, ``-1``).
+    bounds and value all can be (``1.2.3.4``), and as plain numbers otherwise (``1e3``, ``-1``).
     """
 
     def accepting(self, arguments: Mapping[str, str]) -> Callable[[str], bool]:
@@ -68,14 +69,17 @@ class Range:
         return accepts
 
 
+_LONGEST = 256
+"""Characters of a text that is looked at as a version or number."""
+
 _PRE = (-1,)
 """Stands for a pre-release: a version, but inside no range."""
 
 
 @lru_cache(maxsize=4096)
 def _semantic(text: str) -> tuple[int, ...] | None:
-    match = _SEMVER.fullmatch(text.strip())
-    if match is None or len(text) > 256:
+    match = _SEMVER.fullmatch(text.strip()) if len(text) <= _LONGEST else None
+    if match is None:
         return None
     if match[4]:
         return _PRE
@@ -84,7 +88,7 @@ def _semantic(text: str) -> tuple[int, ...] | None:
 
 @lru_cache(maxsize=4096)
 def _pep440(text: str) -> Version | tuple[int, ...] | None:
-    if len(text) > 256:
+    if len(text) > _LONGEST:
         return None
     try:
         version = Version(text)
@@ -96,7 +100,7 @@ def _pep440(text: str) -> Version | tuple[int, ...] | None:
 @lru_cache(maxsize=4096)
 def _plain(text: str) -> float | None:
     try:
-        number = float(text)
+        number = float(text) if len(text) <= _LONGEST else nan
     except ValueError:
         return None
-    return number if number == number else None
+    return None if isnan(number) else number

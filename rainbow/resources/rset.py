@@ -13,7 +13,7 @@ from rainbow.errors import InvalidGraph, InvalidInput
 from rainbow.resources.hostlist import Hostlist, HostRange
 from rainbow.resources.identity import Identity, Run, cut
 from rainbow.resources.idset import IdSet
-from rainbow.resources.jgf import clip
+from rainbow.resources.jgf import clip, well_formed
 from rainbow.resources.shape import Shape, make
 
 Kinds = tuple[tuple[str, int], ...]
@@ -84,7 +84,10 @@ def _classes(entries: list[Any]) -> dict[Kinds, IdSet]:
         children = entry.get("children") or {}
         if not isinstance(children, Mapping):
             raise InvalidGraph(f"R: children of rank {ranks} is {clip(children)}; give an object")
-        held = {str(name): _idset(ids, f"{name} of rank {ranks}") for name, ids in children.items()}
+        held = {
+            well_formed(str(name), "R: children"): _idset(ids, f"{name} of rank {ranks}")
+            for name, ids in children.items()
+        }
         if not taken.isdisjoint(ranks):
             ranks = _merge(parts, ranks, held)
         taken |= ranks
@@ -145,7 +148,9 @@ def _properties(given: object) -> dict[str, IdSet]:
         return {}
     if not isinstance(given, Mapping):
         raise InvalidGraph(f"R: properties is {clip(given)}; give an object of idsets")
-    return {str(name): _idset(ids, f"property {clip(name)}") for name, ids in given.items()}
+    return {
+        well_formed(str(name), "R: properties"): _idset(ids, f"property {clip(name)}") for name, ids in given.items()
+    }
 
 
 def _split(ids: IdSet, properties: dict[str, IdSet]) -> list[IdSet]:

@@ -13,10 +13,13 @@ from typing import Any
 
 from rainbow.errors import InvalidGraph
 from rainbow.resources.idset import EMPTY, IdSet, Range
-from rainbow.resources.jgf import clip
+from rainbow.resources.jgf import clip, well_formed
 
 MAX_FIELDS = 1000
 """Fields of one vertex that are kept."""
+
+MAX_BITS = 1024
+"""Whole numbers longer than this are not kept."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +86,7 @@ def text_value(value: object) -> str | None:
         return value
     if isinstance(value, bool):
         return "true" if value else "false"
-    if isinstance(value, (int, float)):
+    if isinstance(value, float) or (isinstance(value, int) and value.bit_length() <= MAX_BITS):
         return str(value)
     return None
 
@@ -113,7 +116,8 @@ class SubsystemRows:
             for name, value in part.items() if isinstance(part, Mapping) else ():
                 text = text_value(value)
                 if text is not None and len(row) < MAX_FIELDS:
-                    row[str(name)] = text
+                    where = f"subsystem vertex {clip(key)}"
+                    row[well_formed(str(name), where)] = well_formed(text, where)
         self.index[key] = len(self.rows)
         self.rows.append(row)
 

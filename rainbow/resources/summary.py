@@ -36,7 +36,11 @@ class VertexKeys:
 
     @classmethod
     def of(cls, keys: list[str]) -> VertexKeys:
-        """Keys that are plain numbers (most are) become differences, which pack to almost nothing."""
+        """Keys that are plain numbers (most are) become differences, which pack to almost nothing.
+
+        Raises:
+            InvalidGraph: a key that is no proper text.
+        """
         try:
             numbers = array("q", map(int, keys))
         except (ValueError, OverflowError):
@@ -46,7 +50,10 @@ class VertexKeys:
             for at in range(len(steps) - 1, 0, -1):
                 steps[at] -= steps[at - 1]
             return cls(b"n" + zlib.compress(steps.tobytes(), 1))
-        packed: bytes = msgpack.packb(keys)
+        try:
+            packed: bytes = msgpack.packb(keys)
+        except UnicodeEncodeError:
+            raise InvalidGraph("a vertex has an id that is no text that can be written") from None
         return cls(b"t" + zlib.compress(packed, 1))
 
     def position(self, key: str) -> int | None:
