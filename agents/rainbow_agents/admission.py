@@ -87,12 +87,14 @@ class TimeWindow:
             raise InvalidSettings(f"time-window needs start and end as HH:MM, not {start!r} and {end!r}") from None
 
     def check(self, job: Dispatch, spec: Jobspec, load: Load) -> Refusal | None:
-        now = datetime.now().time()
+        if self.open_at(datetime.now().time()):
+            return None
+        return Refusal("busy", f"jobs are taken from {self.start:%H:%M} to {self.end:%H:%M} only")
+
+    def open_at(self, now: time) -> bool:
         if self.start <= self.end:
-            inside = self.start <= now < self.end
-        else:
-            inside = now >= self.start or now < self.end
-        return None if inside else Refusal("busy", f"jobs are taken from {self.start:%H:%M} to {self.end:%H:%M} only")
+            return self.start <= now < self.end
+        return now >= self.start or now < self.end
 
 
 class Policy:
