@@ -26,8 +26,6 @@ class TestKombuMemory(BrokerContract):
 
 
 class TestKombuAmqp(BrokerContract):
-    knows_lost_replies = False
-
     @pytest.fixture
     def options(self, amqp_url: str) -> ConnectOptions:
         return ConnectOptions(f"kombu+{amqp_url}", max_in_flight=200)

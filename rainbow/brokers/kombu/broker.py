@@ -10,6 +10,7 @@ time to live needs a process that has declared something (the scheduler) to be s
 
 from __future__ import annotations
 
+import re
 import ssl
 import threading
 import uuid
@@ -48,7 +49,7 @@ class _Opener:
         self.redis = self.scheme in ("redis", "rediss", "redis+socket", "valkey", "valkeys")
         if self.scheme == "redis+socket":
             # kombu takes the number of the database from the query here: the path is the socket's.
-            self.url += f"?virtual_host={query.pop('virtual_host', '0')}"
+            self.url = f"{self.scheme}://{urlsplit(self.url).path}?virtual_host={query.pop('virtual_host', '0')}"
         self.prefix = query.pop("prefix", "")
         try:
             self.visibility = float(query.pop("visibility_timeout", VISIBILITY_TIMEOUT))
@@ -77,7 +78,7 @@ class _Opener:
                 "socket_timeout": o.heartbeat,
                 "socket_connect_timeout": o.connect_timeout,
                 "socket_keepalive": True,
-                "client_name": o.name,
+                "client_name": re.sub(r"[^!-~]", "-", o.name),  # CLIENT SETNAME takes no blanks
             }
         extra: dict[str, Any] = {}
         if o.user is not None:
@@ -193,7 +194,7 @@ class KombuBroker:
     def consume(self, queue: str, *, prefetch: int) -> KombuConsumer:
         check_prefetch(prefetch)
         private = queue == REPLIES
-        if private and not self._opener.amqp:
+        if private:
             queue = f"{PRIVATE}{uuid.uuid4().hex}"
         with self._lock:
             self._check()

@@ -107,8 +107,9 @@ class AmqpSession:
             )
             if m.priority is None:
                 prepared.properties.pop("priority", None)  # kombu's own default is 0
-            mandatory = m.mandatory and not (m.exchange == "" and m.routing_key.startswith(f"{REPLIES}."))
-            channel.basic_publish_confirm(prepared, m.exchange, m.routing_key, mandatory=mandatory)
+            # An answer to direct reply-to (of a client with the rabbitmq plugin) cannot be mandatory.
+            direct = m.exchange == "" and m.routing_key.startswith(f"{REPLIES}.")
+            channel.basic_publish_confirm(prepared, m.exchange, m.routing_key, mandatory=m.mandatory and not direct)
         except amqp_exceptions.MessageNacked:
             return QueueFull(f"a queue for {m.routing_key!r} from exchange {m.exchange!r} took no message: it is full")
         except amqp_exceptions.NotFound:
@@ -123,9 +124,12 @@ class AmqpSession:
 
     def subscribe(self, queue: str, prefetch: int, *, private: bool) -> bool:
         channel = self._open()
-        self._queue = queue
+        self._queue = REPLIES if private else queue
         try:
-            if not private:
+            if private:
+                # Goes with this connection; answers come by its name through the default exchange.
+                channel.queue_declare(queue, durable=False, exclusive=True, auto_delete=True)
+            else:
                 channel.basic_qos(0, prefetch, False)
             self._consumer = channel.basic_consume(
                 queue, no_ack=private, callback=self._on_message, on_cancel=self._on_cancel
@@ -171,16 +175,20 @@ class AmqpSession:
         return arrived
 
     def ack(self, deliveries: Sequence[Delivery]) -> None:
-        for d in deliveries:
+        for d in self._mine(deliveries):
             self._channel.basic_ack(d.tag)
 
     def reject(self, deliveries: Sequence[Delivery]) -> None:
-        for d in deliveries:
+        for d in self._mine(deliveries):
             self._channel.basic_reject(d.tag, requeue=False)
 
     def requeue(self, deliveries: Sequence[Delivery]) -> None:
-        for d in deliveries:
+        for d in self._mine(deliveries):
             self._channel.basic_reject(d.tag, requeue=True)
+
+    def _mine(self, deliveries: Sequence[Delivery]) -> Sequence[Delivery]:
+        """Answers are not acknowledged."""
+        return () if self._queue == REPLIES else deliveries
 
     def unsubscribe(self, held: Sequence[Delivery]) -> None:
         """Closing the channel gives back what is unsettled."""
@@ -196,4 +204,4 @@ class AmqpSession:
         """Nothing to do: the broker sees to time to live."""
 
     def close(self) -> None:
-        """The connection goes with its channels."""
+        self._connection.release()
