@@ -159,17 +159,13 @@ def demo(
 
 
 def _show(outcomes: list[Outcome]) -> None:
-    rows = [
-        [
-            o.shown.title,
-            o.record.cluster if o.record.attempt else None,
-            _ended(o),
-            _why(o),
-            (o.record.output or "").strip(),
-        ]
-        for o in outcomes
-    ]
-    output.table(["job", "cluster", "end", "why", "output"], rows, empty="no jobs")
+    rows = [[o.shown.title, o.record.cluster, _ended(o), _output(o), "; ".join(_why(o))] for o in outcomes]
+    output.table(["job", "cluster", "end", "output", "why"], rows, empty="no jobs")
+
+
+def _output(outcome: Outcome) -> str:
+    lines = (outcome.record.output or "").strip().splitlines()
+    return lines[0][:60] if lines else ""
 
 
 def _ended(outcome: Outcome) -> str:
@@ -177,11 +173,11 @@ def _ended(outcome: Outcome) -> str:
     return record.state if record.returncode in (None, 0) else f"{record.state} ({record.returncode})"
 
 
-def _why(outcome: Outcome) -> str:
+def _why(outcome: Outcome) -> list[str]:
     """Where it could have gone, who refused it, who cannot run it."""
     record = outcome.record
     answer = record.answer or {}
-    parts = []
+    parts: list[str] = []
     refused = [e for e in record.history if e.get("state") == "rejected"]
     parts += [f"{e.get('cluster')} refused: {e.get('detail') or e.get('code')}" for e in refused]
     if record.attempt:
@@ -189,7 +185,7 @@ def _why(outcome: Outcome) -> str:
         parts.append(f"{others} of {answer.get('total_clusters', '?')} clusters could run it")
     else:
         parts += [f"{name}: {reason['detail']}" for name, reason in (answer.get("reasons") or {}).items()]
-    return "; ".join(parts)
+    return parts
 
 
 def _as_json(outcome: Outcome) -> dict[str, Any]:

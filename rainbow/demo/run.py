@@ -36,7 +36,10 @@ def run(data_dir: Path, say: Callable[[str], None]) -> list[Outcome]:
             shown = jobs()
             say(f"submitting {len(shown)} jobs")
             submitted = [(s, clients[s.user].submit(**s.job)) for s in shown]
-            records = [(s, job.wait(_WAIT_S)) for s, job in submitted]
+            for _, job in submitted:
+                job.wait(_WAIT_S)
+            # What is pushed to those who wait has no history: the record itself does.
+            records = [(s, job.status()) for s, job in submitted]
         instance.check()
         return [Outcome(s, record, check(s, record)) for s, record in records]
     finally:
