@@ -23,7 +23,7 @@ import pytest
 
 from rainbow.errors import Conflict
 from rainbow.jobspec.request import Demand
-from rainbow.models.cluster import ClusterRecord, ClusterState, Revocation, StateReport
+from rainbow.models.cluster import ClusterRecord, ClusterState, Enrolment, Revocation, StateReport
 from rainbow.models.job import RANK, TERMINAL, JobEvent, JobRecord
 from rainbow_workers.stores.base import Assignment, Changes, Store
 
@@ -1054,6 +1054,25 @@ class StoreContract:
         store.jobs.record([event(ids[0], "held"), event(ids[2], "completed")])
         assert [r.state if r else None for r in store.jobs.cancel(ids)] == ["held", None, "completed"]
         assert store.jobs.cancel([]) == []
+
+    # -- enrolments ------------------------------------------------------------------------------------
+
+    def test_an_enrolment_comes_back(self, store: Store) -> None:
+        one = Enrolment(code="AB-12", cluster="red", mark="m%", place="login1", asked_at=1.0, until=100.0)
+        store.enrolments.put(one)
+        assert store.enrolments.get("red", "m%", 50.0) == one
+        assert store.enrolments.get("red", "other", 50.0) is None
+        assert store.enrolments.get("blue", "m%", 50.0) is None
+        approved = one.model_copy(update={"status": "approved", "decided_at": 2.0, "by": "admin"})
+        store.enrolments.put(approved)
+        assert store.enrolments.all(50.0) == [approved]
+
+    def test_enrolments_run_out(self, store: Store) -> None:
+        for mark, end in (("a", 100.0), ("b", 200.0)):
+            store.enrolments.put(Enrolment(code=mark, cluster="red", mark=mark, asked_at=1.0, until=end))
+        assert sorted(e.mark for e in store.enrolments.all(99.0)) == ["a", "b"]
+        assert store.enrolments.get("red", "a", 100.0) is None
+        assert [e.mark for e in store.enrolments.all(100.0)] == ["b"]
 
     # -- the store itself ------------------------------------------------------------------------------
 
