@@ -17,7 +17,8 @@ class ClusterRecord(OpenWire):
     `registration` names this registration: keys are derived from it, and only its owner may change it.
     `identity` is the secret-free mark of who registered (made by the agent, kept in its state folder), `owner` the
     subject of the token that did it first. `agent_jti` is the token its agent was given last, and `epoch` counts how
-    often that agent was revoked: each time the registration gets another name, and with it other keys.
+    often that agent was revoked: each time the registration gets another name, and with it other keys. From
+    `barred_at` on (0: not) it waits for an agent whose token was issued later.
     """
 
     name: ClusterName
@@ -32,6 +33,7 @@ class ClusterRecord(OpenWire):
     owner: str = ""
     agent_jti: str = ""
     epoch: int = 0
+    barred_at: float = 0.0
 
 
 class ClusterState(OpenWire):

@@ -75,11 +75,8 @@ class ClusterOperations:
         need_role(caller, "register", "agent")
         self._covers(caller, request.cluster)
         known = self._find(request.cluster)
-        if known is not None and not hmac.compare_digest(known.record.identity, mark(request.identity)):
-            raise Conflict(
-                f"cluster {request.cluster} is registered by somebody else: choose another name, "
-                f"or have an admin delete it first"
-            )
+        if known is not None:
+            _may_register_again(request, caller, known.record)
         if known is None and caller.role == "agent":
             # Its record was lost with the store: the token proves that this cluster was registered.
             log.info("cluster comes back", extra={"action": "register", "cluster": request.cluster})
@@ -88,7 +85,6 @@ class ClusterOperations:
         epoch = known.record.epoch if known else 0
         registration = _registration(request.cluster, request.identity, epoch)
         secret = self._issuer.for_agent(request.cluster)
-        was_drained = known.record.drained if known else None
         record = ClusterRecord(
             name=request.cluster,
             registration=registration,
@@ -96,7 +92,7 @@ class ClusterOperations:
             summary=summary.to_bytes(),
             digest=summary.digest,
             matcher=request.matcher,
-            drained=None if was_drained == BARRED else was_drained,
+            drained=None if known is None or known.record.barred_at else known.record.drained,
             registered_at=known.record.registered_at if known else now,
             updated_at=now,
             owner=known.record.owner if known else caller.sub,
@@ -161,10 +157,16 @@ class ClusterOperations:
             hit = [c for c in self._world.clusters.values() if _names_agent(revocation, c.record)]
         for known in hit:
             record, name = known.record, known.record.name
-            if record.drained != BARRED:  # else an earlier try died below
-                epoch = record.epoch + 1
-                update = {"drained": BARRED, "epoch": epoch, "registration": f"revoked-{epoch}-{record.registration}"}
-                self._put(record.model_copy(update={**update, "updated_at": self._clock()}), known)
+            if not record.barred_at:  # else an earlier try died below
+                epoch, now = record.epoch + 1, self._clock()
+                update = {
+                    "drained": BARRED,
+                    "epoch": epoch,
+                    "registration": f"revoked-{epoch}-{record.registration}",
+                    "barred_at": now,
+                    "updated_at": now,
+                }
+                self._put(record.model_copy(update=update), known)
             self._give_back(name)
             self._broker.delete(list(topology.cluster_queues(name)))
             log.warning("agent put out", extra={"action": "bar", "cluster": name})
@@ -179,8 +181,8 @@ class ClusterOperations:
         self._settle_at = now + _SETTLE_EVERY
         with self._world.lock:
             barred = [self._world.clusters[n].record for n in self._world.drained if n in self._world.clusters]
-        for record in (r for r in barred if r.drained == BARRED):
-            overdue = now - record.updated_at > self._limits.dispatch_timeout + _SETTLING
+        for record in (r for r in barred if r.barred_at):
+            overdue = now - record.barred_at > self._limits.dispatch_timeout + _SETTLING
             for state in ("accepted", "running", *(("assigned",) if overdue else ())):
                 jobs = self._store.jobs.find(state=state, cluster=record.name, user=None, limit=1000)
                 self._store.jobs.record(
@@ -218,10 +220,14 @@ class ClusterOperations:
         return {}
 
     def drain(self, request: Drain, caller: Principal, address: Address | None) -> dict[str, Any]:
-        return self._set_drained(self._own(caller, request.cluster), request.reason)
+        known = self._own(caller, request.cluster)
+        return self._set_drained(known, BARRED if known.record.barred_at else request.reason)
 
     def resume(self, request: Resume, caller: Principal, address: Address | None) -> dict[str, Any]:
-        return self._set_drained(self._own(caller, request.cluster), None)
+        known = self._own(caller, request.cluster)
+        if known.record.barred_at:
+            raise Conflict(f"{BARRED}: give it a new token; cluster {request.cluster} comes back when it registers")
+        return self._set_drained(known, None)
 
     def _set_drained(self, known: Cluster, reason: str | None) -> dict[str, Any]:
         self._put(known.record.model_copy(update={"drained": reason, "updated_at": self._clock()}), known)
@@ -318,6 +324,18 @@ class ClusterOperations:
         self._store.clusters.put(record, known.record.registration if known else None)
         with self._world.lock:
             self._world.apply(self._store.clusters.changes(self._world.version))
+
+
+def _may_register_again(request: Register, caller: Principal, record: ClusterRecord) -> None:
+    """Raise Conflict for a stranger, and Denied for what was at hand already when the agent was revoked: somebody must
+    want it back."""
+    if not hmac.compare_digest(record.identity, mark(request.identity)):
+        raise Conflict(
+            f"cluster {record.name} is registered by somebody else: choose another name, "
+            "or have an admin delete it first"
+        )
+    if record.barred_at and caller.role != "admin" and caller.issued_at <= record.barred_at:
+        raise Denied(f"the agent of cluster {record.name} was revoked: it needs a token that was issued since then")
 
 
 def _names_agent(revocation: Revocation, record: ClusterRecord) -> bool:
