@@ -317,7 +317,8 @@ def test_a_replica_takes_over_behind_the_same_address(
     try:
         with redis.Redis.from_url(replica.server.url) as second:
             kept = relayed.jobs.assign([assignment("kept")], 0)
-            wait_until(lambda: admin.wait(1, 100) == 1, what="the replica has it")
+            # WAIT looks at what its own connection wrote: something that comes after.
+            wait_until(lambda: admin.set("after", "that") and admin.wait(1, 100) == 1, what="the replica has it")
             # Cut off, the replica does not hear of this one any more: replication is asynchronous.
             second.replicaof("NO", "ONE")
             ahead = relayed.jobs.assign([assignment("unheard")], kept.changes.version)
