@@ -61,7 +61,7 @@ def register(
     with client(config, token, timeout) as rainbow:
         made = rainbow.register(
             cluster,
-            identity=identity(settings.agent.state_dir),
+            identity=identity(settings.agent.state_dir / cluster),
             summary=summary.to_bytes(),
             matcher=matcher,
             secret=secret,

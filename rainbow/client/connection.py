@@ -15,7 +15,6 @@ from rainbow.client.mailbox import Mailbox
 from rainbow.client.reach import why_not
 from rainbow.client.rpc import Rpc
 from rainbow.errors import BrokerUnavailable, PublishFailed, RainbowError, Unroutable
-from rainbow.models.control import parse_request
 from rainbow.settings import Settings
 
 #: Seconds the first connection may take before the socket is asked what is wrong.
@@ -71,6 +70,8 @@ class Connection:
 
     def call(self, op: str, token: str | None, timeout: float | None = None, **fields: Any) -> dict[str, Any]:
         """The registrar's result of operation `op`; fields that are None are left out. Raises as `Rpc.call`."""
+        from rainbow.models.control import parse_request  # costs more to import than all a submission needs
+
         self.ready()
         given = {key: value for key, value in fields.items() if value is not None}
         if token is not None:

@@ -1,4 +1,4 @@
-"""The mark of the place that registers: the file `identity` in the agent's state folder, made once.
+"""The mark of the place that registers: the file `identity` in a cluster's state folder, made once.
 
 The agent beside Flux uses the same file, so that a cluster registered by hand is its own as well.
 """

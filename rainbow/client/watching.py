@@ -10,7 +10,6 @@ from rainbow.backoff import Backoff
 from rainbow.client.mailbox import Mailbox, Slot
 from rainbow.client.rpc import Rpc
 from rainbow.errors import Denied, NotFound, PublishFailed, TimedOut
-from rainbow.models.control import parse_request
 from rainbow.models.job import RANK, JobRecord
 from rainbow.models.wire import parse
 
@@ -41,6 +40,8 @@ class _Watch:
 
     def ask(self, limit: float) -> None:
         """Ask anew, with each token for the jobs it sees and for those that none is known to see."""
+        from rainbow.models.control import parse_request
+
         for token in self.tokens:
             ids = [job for job in self.open if self.owner.get(job, token) == token]
             for part, start in enumerate(range(0, len(ids), CHUNK)):
