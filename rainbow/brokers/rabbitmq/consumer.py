@@ -294,13 +294,14 @@ class QueueConsumer:
     def _closed(self, channel: Any, reason: BaseException) -> None:
         if channel is not self._channel:
             return
-        self._lose_channel()
         if self._cancelled:
+            self._lose_channel()
             self._finish()
             return
-        code, text = 0, str(reason)
-        if isinstance(reason, pika_exceptions.ChannelClosed):
-            code, text = int(reason.reply_code), str(reason.reply_text)
+        if not isinstance(reason, pika_exceptions.ChannelClosed):
+            return  # the connection is lost: `link_down` follows
+        self._lose_channel()
+        code, text = int(reason.reply_code), str(reason.reply_text)
         self._note(f"the broker closed the channel: {code} {text}", code)
         if code == 403 and "expired" in text and self._on_expired_secret is not None:
             self._on_expired_secret()

@@ -82,7 +82,7 @@ class Publisher:
         self._connection: Connection | None = None
         self._channel: Any = None
         self._ready = False
-        self._backoff = Backoff(first=0.05, most=5.0)
+        self._backoff = Backoff(first=0.05, most=1.0)
         self._ticking = False
         self._grace: Any = None
         self._stop: RainbowError | None = None
@@ -295,10 +295,9 @@ class Publisher:
 
     def _closed(self, channel: Any, reason: BaseException) -> None:
         """The broker closed the channel: find the messages it was about; the others may or may not have arrived."""
-        if channel is not self._channel:
-            return
-        code = getattr(reason, "reply_code", 0) if isinstance(reason, pika_exceptions.ChannelClosed) else 0
-        text = str(getattr(reason, "reply_text", "")) if code else ""
+        if channel is not self._channel or not isinstance(reason, pika_exceptions.ChannelClosed):
+            return  # not ours any more, or the connection is lost: `link_down` follows
+        code, text = int(reason.reply_code), str(reason.reply_text)
         log.warning(
             "the broker closed the publishing channel: %s %s",
             code,
