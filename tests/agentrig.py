@@ -31,7 +31,7 @@ def settings(rig: Rig, folder: Path, cluster: str, graph: dict[str, Any] | None 
     values = {"graph": file, "state_dir": folder / "state", "executor": "dry-run", "report_every": 2.0, "grace": 10.0}
     return Settings.model_validate(
         {
-            "broker": {"url": rig.broker_url},
+            "broker": {"url": rig.broker_url, "heartbeat": 4.0},
             "cluster": {"name": cluster},
             "agent": {**values, **agent},
             "token": rig.issue(f"register-{cluster}", "register", (cluster,)),
@@ -91,7 +91,7 @@ class Agents:
         made = settings(self.rig, self.folder / "agents", cluster, **given)
         config = self.folder / "agents" / f"{cluster}.yaml"
         data = {
-            "broker": {"url": made.broker.url.get_secret_value()},
+            "broker": {"url": made.broker.url.get_secret_value(), "heartbeat": made.broker.heartbeat},
             "cluster": {"name": cluster},
             "agent": json.loads(made.agent.model_dump_json(exclude_none=True)),
             "token": made.token.get_secret_value() if made.token else None,
