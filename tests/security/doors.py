@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+import pika
+from pika.adapters.blocking_connection import BlockingChannel, BlockingConnection
+from pika.exceptions import ChannelClosedByBroker
 from servers import RabbitServer, start_rabbit
 
 from rainbow import oauth, scopes, tokens
@@ -47,3 +53,43 @@ def start_with_tokens(folder: Path, ring: KeyRing) -> RabbitServer:
     """A private RabbitMQ set up with what `rainbow broker setup --oauth-config` writes."""
     advanced = oauth.render(ring)[oauth.ADVANCED]
     return start_rabbit(folder, plugins=PLUGIN, advanced=advanced)
+
+
+# -- a hand-written client ----------------------------------------------------------------------------------
+
+Act = Callable[[BlockingChannel], Any]
+
+
+def consume(queue: str) -> Act:
+    return lambda ch: ch.basic_consume(queue, lambda *_: None, auto_ack=False)
+
+
+def get(queue: str) -> Act:
+    return lambda ch: ch.basic_get(queue)
+
+
+def publish(exchange: str, key: str) -> Act:
+    def act(ch: BlockingChannel) -> None:
+        ch.confirm_delivery()
+        ch.basic_publish(exchange, key, b"hand-written", mandatory=bool(exchange))
+
+    return act
+
+
+def log_in(door: Door, token: str, user: str = "whoever") -> BlockingConnection:
+    return BlockingConnection(
+        pika.ConnectionParameters(
+            door.server.host, door.server.port, door.vhost, pika.PlainCredentials(user, token), socket_timeout=10
+        )
+    )
+
+
+def outcome(door: Door, token: str, act: Act) -> int:
+    """0 when the broker let it happen, else the code with which it closed the channel."""
+    with closing(log_in(door, token)) as connection:
+        channel = connection.channel()
+        try:
+            act(channel)
+        except ChannelClosedByBroker as exc:
+            return int(exc.reply_code)
+        return 0

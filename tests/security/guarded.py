@@ -55,10 +55,13 @@ class Guarded:
     def agent(self, cluster: str, token: str | None = None, *, start: bool = True, **more: Any) -> Agent:
         agent = Agent(self.agent_settings(cluster, token or self.door.token("register", cluster), **more))
         if start:
-            agent.start()
-            self.agents[cluster] = agent
-            wait_until(lambda: agent.health().ok or agent.failure, 60, what=f"agent of {cluster}: {agent.health()}")
+            self.run(cluster, agent)
         return agent
+
+    def run(self, cluster: str, agent: Agent) -> None:
+        agent.start()
+        self.agents[cluster] = agent
+        wait_until(lambda: agent.health().ok or agent.failure, 60, what=f"agent of {cluster} runs")
 
     def agent_settings(self, cluster: str, token: str | None, **more: Any) -> Settings:
         graph = self.folder / f"{cluster}.json"

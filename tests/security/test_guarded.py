@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from doors import Door
+from doors import Door, get, outcome, publish
 from guarded import Guarded, Stream
+from rainbow_agents import enrolment
 from rainbow_agents.agent import Agent
 from servers import wait_until
 
+from rainbow import topology
 from rainbow.errors import BadCredentials, Denied
 from rainbow.tokens import KeyRing
 
@@ -76,6 +79,35 @@ def test_a_wrong_key_stops_an_agent_and_a_client_at_once(make: Make) -> None:
     with rainbow.client(stranger.token("submit")) as client, pytest.raises(BadCredentials, match="refused"):
         client.submit(command=["true"])
     rainbow.cli("jobs", token=stranger.token("submit"), code=3)
+
+
+def test_an_agent_is_let_in_without_any_secret_being_mailed(make: Make) -> None:
+    """It has a public pass, with which it can ask and nothing else; then its own identity, and an admin's word."""
+    rainbow = make()
+    door_pass = rainbow.cli("enroll", "pass").stdout.strip()
+    assert outcome(rainbow.door, door_pass, publish(topology.CONTROL, "enroll")) == 0
+    for refused in (publish(topology.CONTROL, "register"), publish(topology.SUBMIT, "submit"), get("rainbow.control")):
+        assert outcome(rainbow.door, door_pass, refused) == 403
+    settings = rainbow.agent_settings("blue", door_pass)
+    said: list[str] = []
+    results: list[Any] = []
+    asking = threading.Thread(
+        target=lambda: results.append(enrolment.enroll(settings, say=said.append, stop=threading.Event(), every=0.2)),
+        daemon=True,
+    )
+    asking.start()
+    wait_until(lambda: len(said) == 2, what="the code is shown")
+    admin = rainbow.door.token("admin")
+    (listed,) = json.loads(rainbow.cli("enroll", "list", "--json", token=admin).stdout)["enrolments"]
+    assert listed["code"] in said[1]
+    rainbow.cli("enroll", "approve", listed["code"], token=rainbow.door.token("submit"), code=3)
+    rainbow.cli("enroll", "approve", listed["code"], token=admin)
+    asking.join(30)
+    assert results[0].cluster == "blue"
+    agent = Agent(settings)
+    rainbow.run("blue", agent)
+    with rainbow.client(rainbow.door.token("submit")) as client:
+        assert client.submit(command=["true"]).wait(60).state == "completed"
 
 
 def test_tokens_are_renewed_without_a_gap(make: Make) -> None:

@@ -8,34 +8,17 @@ from typing import Any
 
 import pika
 import pytest
-from doors import Door
-from pika.adapters.blocking_connection import BlockingChannel, BlockingConnection
-from pika.exceptions import AMQPError, ChannelClosedByBroker, ProbableAuthenticationError
+from doors import Act, Door, consume, get, log_in, outcome, publish
+from pika.adapters.blocking_connection import BlockingChannel
+from pika.exceptions import AMQPError, ProbableAuthenticationError
 
 from rainbow import scopes, tokens, topology
 from rainbow.brokers import ConnectOptions, connect
 from rainbow.errors import InvalidInput
 from rainbow.tokens import KeyRing, Role
 
-Act = Callable[[BlockingChannel], Any]
 CLUSTERS = ("blue", "red", "blue2")
 REPLIES = "amq.rabbitmq.reply-to"
-
-
-def consume(queue: str) -> Act:
-    return lambda ch: ch.basic_consume(queue, lambda *_: None, auto_ack=False)
-
-
-def get(queue: str) -> Act:
-    return lambda ch: ch.basic_get(queue)
-
-
-def publish(exchange: str, key: str) -> Act:
-    def act(ch: BlockingChannel) -> None:
-        ch.confirm_delivery()
-        ch.basic_publish(exchange, key, b"hand-written", mandatory=bool(exchange))
-
-    return act
 
 
 def declare(queue: str) -> Act:
@@ -139,25 +122,6 @@ def built(oauth_rabbit: tuple[Any, KeyRing], test_run: Any) -> Door:
     with closing(connect(ConnectOptions(url=door.url))) as broker:
         broker.declare(sum((topology.cluster(name) for name in CLUSTERS), topology.core()))
     return door
-
-
-def log_in(door: Door, token: str, user: str = "whoever") -> BlockingConnection:
-    return BlockingConnection(
-        pika.ConnectionParameters(
-            door.server.host, door.server.port, door.vhost, pika.PlainCredentials(user, token), socket_timeout=10
-        )
-    )
-
-
-def outcome(door: Door, token: str, act: Act) -> int:
-    """0 when the broker let it happen, else the code with which it closed the channel."""
-    with closing(log_in(door, token)) as connection:
-        channel = connection.channel()
-        try:
-            act(channel)
-        except ChannelClosedByBroker as exc:
-            return int(exc.reply_code)
-        return 0
 
 
 @pytest.mark.parametrize(("role", "act", "allowed"), list(table()))
