@@ -55,6 +55,11 @@ class Mailbox:
     def closed(self) -> bool:
         return self._closed.is_set()
 
+    @property
+    def reconnects(self) -> int:
+        """How often the connection was made anew: what was on its way to us then is lost."""
+        return self._broker.status.reconnects
+
     def open(self, correlation_id: str | None = None, *, into: Slot | None = None) -> Slot:
         """A slot for `correlation_id` (a new one if None); what arrives goes into the queue of `into` if given."""
         name = correlation_id or str(uuid.uuid4())

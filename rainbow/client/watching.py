@@ -107,8 +107,11 @@ def changes(
     watch = _Watch(rpc, mailbox, tokens, ids)
     backoff = Backoff(0.1, 2.0)
     ask_at = begun
+    reconnects = mailbox.reconnects
     while watch.open:
         now = time.monotonic()
+        if mailbox.reconnects != reconnects:
+            reconnects, ask_at = mailbox.reconnects, now
         if now >= end:
             raise TimedOut(f"{_count(len(watch.open))} not ended after {timeout:g} s")
         if len(watch.unanswered) == len(tokens) and now - begun > answer_within:
