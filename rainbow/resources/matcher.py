@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import lru_cache
 from typing import Literal
 
@@ -30,7 +30,7 @@ BUDGET_S = 0.002
 
 
 @lru_cache(maxsize=64)
-def algorithm(name: str) -> MatchAlgorithm:
+def installed(name: str) -> MatchAlgorithm:
     """The match algorithm `name` (entry points `rainbow.match`). Raises UnknownPlugin."""
     made: MatchAlgorithm = load("rainbow.match", name)()
     return made
@@ -78,15 +78,14 @@ class Matcher:
             subsystem = summary.subsystem.get(requirement.subsystem)
             if subsystem is None:
                 return None
-            who = subsystem.holders(requirement.field, self.accepts(requirement))
+            algorithm = self._algorithm(requirement.algorithm)
+            who = subsystem.holders(requirement.field, algorithm, requirement.arguments)
             found = who if found is None else found & who
         return NOBODY if found is None else found
 
-    def accepts(self, requirement: Requirement) -> Callable[[str], bool]:
-        name, arguments = requirement.algorithm, dict(requirement.arguments)
+    def _algorithm(self, name: str) -> MatchAlgorithm:
         given = self.algorithms.get(name) if self.algorithms is not None else None
-        found = given if given is not None else algorithm(name)
-        return found.accepting(arguments)
+        return given if given is not None else installed(name)
 
     # -- the answer ------------------------------------------------------------------------------
 

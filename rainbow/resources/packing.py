@@ -28,6 +28,9 @@ Frontier = list[Vector]
 LIMIT = 256
 """Vectors kept in one frontier."""
 
+FEW = 8
+"""Vectors still kept when the time is used up."""
+
 
 def pack(engine: Engine, siblings: Siblings, forest: Children, enough: int) -> int:
     """How many copies of competing siblings fit into a forest: a lower bound, exact unless time ran out."""
@@ -147,12 +150,13 @@ class Space:
             return left
         if len(left) == 1 and left[0] == self.zero:
             return right
-        if len(left) * len(right) > 64 and self.clock.spent:
-            # Out of time: go on with a few of each, which is less but true.
-            left, right = left[:8], right[:8]
-        self.clock.tick(len(left) * len(right))
         caps = self.caps
-        sums = {tuple(map(min, map(int.__add__, a, b), caps)) for a in left for b in right}
+        sums: set[Vector] = set()
+        for one in left:
+            if self.clock.tick(len(right)) and sums:
+                # Out of time: go on with a few, which is less but true.
+                break
+            sums.update([tuple(map(min, map(int.__add__, one, other), caps)) for other in right])
         return self.pruned(sums)
 
     def times(self, one: Frontier, count: int) -> Frontier:
@@ -174,13 +178,15 @@ class Space:
     def pruned(self, vectors: Iterable[Vector]) -> Frontier:
         """Only the vectors that no other one covers, largest sums first."""
         kept: Frontier = []
+        tick = self.clock.tick
         for vector in sorted(set(vectors), key=lambda v: (-sum(v), v)):
+            if any(all(map(int.__ge__, other, vector)) for other in kept):
+                continue
+            kept.append(vector)
             if len(kept) >= LIMIT:
                 self.clock.spent = True
+            if tick(1 + len(kept) // 4) and len(kept) >= FEW:
                 break
-            if not any(all(map(int.__ge__, other, vector)) for other in kept):
-                kept.append(vector)
-        self.clock.tick(len(kept))
         return kept
 
 

@@ -14,9 +14,16 @@ from typing import Any
 from rainbow.errors import InvalidGraph
 from rainbow.resources.idset import EMPTY, IdSet, Range
 from rainbow.resources.jgf import clip, well_formed
+from rainbow.resources.requirements import MatchAlgorithm
+
+Arguments = tuple[tuple[str, str], ...]
+"""Of a match algorithm, as `Requirement` keeps them."""
 
 MAX_FIELDS = 1000
 """Fields of one vertex that are kept."""
+
+MAX_KNOWN = 64
+"""Requirements whose holders are remembered, for each subsystem."""
 
 MAX_BITS = 1024
 """Whole numbers longer than this are not kept."""
@@ -45,11 +52,12 @@ NOBODY = Holders()
 class Subsystem:
     """One subsystem of one cluster; immutable. `groups` pairs holders with the metadata they reach."""
 
-    __slots__ = ("_fields", "groups")
+    __slots__ = ("_fields", "_known", "groups")
 
     def __init__(self, groups: list[tuple[Holders, list[dict[str, str]]]]) -> None:
         self.groups = groups
         self._fields: dict[str, dict[str, Holders]] = {}
+        self._known: dict[tuple[str, MatchAlgorithm, Arguments], Holders] = {}
 
     def values(self, field: str) -> Mapping[str, Holders]:
         """For each value of `field`, who reaches a vertex with it."""
@@ -62,9 +70,17 @@ class Subsystem:
             known = self._fields[field] = {value: _union(rows) for value, rows in collected.items()}
         return known
 
-    def holders(self, field: str, accepts: Callable[[str], bool]) -> Holders:
-        """Who reaches some vertex whose `field` is accepted."""
-        return _union([who for value, who in self.values(field).items() if accepts(value)])
+    def holders(self, field: str, algorithm: MatchAlgorithm, arguments: Arguments) -> Holders:
+        """Who reaches some vertex whose `field` is what `arguments` ask for by `algorithm`; remembered."""
+        key = (field, algorithm, arguments)
+        known = self._known.get(key)
+        if known is None:
+            accepts = algorithm.accepting(dict(arguments))
+            known = _union([who for value, who in self.values(field).items() if accepts(value)])
+            if len(self._known) >= MAX_KNOWN:
+                self._known.clear()
+            self._known[key] = known
+        return known
 
 
 def _union(rows: list[Holders]) -> Holders:
