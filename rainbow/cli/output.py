@@ -90,11 +90,14 @@ def _rich_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     from rich.table import Table
     from rich.text import Text
 
-    drawn = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for column in columns:
-        drawn.add_column(column)
+    # A terminal is narrow: columns nobody fills are left out, and only the last one gives way.
+    filled = [i for i, _ in enumerate(columns) if i == 0 or any(row[i] != "-" for row in rows)]
+    drawn = Table(box=box.SIMPLE_HEAD, padding=(0, 2, 0, 0), pad_edge=False)
+    for i in filled:
+        width = max(len(columns[i]), *(len(row[i]) for row in rows))
+        drawn.add_column(columns[i], min_width=None if i == filled[-1] else min(width, 40), overflow="fold")
     for row in rows:
-        drawn.add_row(*(Text(cell, style=_STYLES.get(cell, "")) for cell in row))
+        drawn.add_row(*(Text(row[i], style=_STYLES.get(row[i], "")) for i in filled))
     Console().print(drawn)
 
 
