@@ -90,15 +90,18 @@ def _rich_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     from rich.table import Table
     from rich.text import Text
 
-    # A terminal is narrow: columns nobody fills are left out, and only the last one gives way.
+    # A terminal is narrow: columns nobody fills are left out, and only the last one gives way, to a point.
     filled = [i for i, _ in enumerate(columns) if i == 0 or any(row[i] != "-" for row in rows)]
     drawn = Table(box=box.SIMPLE_HEAD, padding=(0, 2, 0, 0), pad_edge=False)
     for i in filled:
         width = max(len(columns[i]), *(len(row[i]) for row in rows))
-        drawn.add_column(columns[i], min_width=None if i == filled[-1] else min(width, 40), overflow="fold")
+        drawn.add_column(columns[i], min_width=min(width, 20 if i == filled[-1] else 40), overflow="fold")
     for row in rows:
         drawn.add_row(*(Text(row[i], style=_STYLES.get(row[i], "")) for i in filled))
-    Console().print(drawn)
+    console = Console()
+    # Of what does not fit even so, the terminal itself breaks the lines: nothing is cut off.
+    console.width = max(console.width, console.measure(drawn).minimum)
+    console.print(drawn)
 
 
 _STYLES = {

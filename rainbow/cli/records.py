@@ -17,7 +17,16 @@ def plain(record: JobRecord) -> dict[str, Any]:
 
 def table(records: Iterable[JobRecord]) -> None:
     rows = [
-        (r.id, r.name, r.state, r.cluster, r.attempt if r.attempt > 1 else None, r.user, output.age(began(r)), why(r))
+        (
+            r.id,
+            r.name,
+            r.state,
+            r.cluster,
+            r.attempt if r.attempt > 1 else None,
+            r.user,
+            output.age(began(r)),
+            why(r),
+        )
         for r in records
     ]
     output.table(("id", "name", "state", "cluster", "attempt", "user", "age", "detail"), rows, empty="no jobs to show")
