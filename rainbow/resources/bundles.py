@@ -8,7 +8,7 @@ where that fails.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 Claims = tuple[tuple[int, int], ...]
 """``(amount, how many)`` pairs, largest amount first."""
@@ -64,9 +64,8 @@ def bundles(sizes: Mapping[int, int], claims: Claims, clock: Clock, enough: int)
     return largest(lambda times: covers(usable, claims, times, clock), most, enough, clock)
 
 
-def largest(fits: object, most: int, enough: int, clock: Clock) -> int:
+def largest(fits: Callable[[int], bool], most: int, enough: int, clock: Clock) -> int:
     """The largest number up to `most` that `fits`, given that what fits for n fits for less."""
-    assert callable(fits)
     if not fits(1):
         return 0
     low, high = 1, min(most, max(enough, 1))

@@ -12,7 +12,7 @@ said only where vectors add up to the need, and each vector stands for a placeme
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from rainbow.resources.bundles import Claims, Clock, covers, largest, patterns
@@ -469,6 +469,3 @@ def _sizes(engine: Engine, leaf: Leaf, forest: Children) -> set[int]:
             found.add(shape.size)
         stack.extend(child for child, _ in shape.children)
     return {size for size in found if size > 0}
-
-
-Fits = Callable[[int], bool]

@@ -98,8 +98,13 @@ class View:
                 if inside:
                     cuts.add(index + 1)
         at = 0
+        # Where edges fall between children only, each stretch of them is even.
+        even = width <= 1 and not self._other_edges
         for stop in sorted(cuts)[1:]:
-            made = self._fold(child, ordinal + at * width, position + at * child.vertices)
+            if even:
+                made = self._even(child, self._state(ordinal + at * width, 0))
+            else:
+                made = self._fold(child, ordinal + at * width, position + at * child.vertices)
             if made is not None:
                 counts[made] = counts.get(made, 0) + stop - at
             at = stop
