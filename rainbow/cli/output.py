@@ -100,7 +100,8 @@ def _rich_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
         drawn.add_row(*(Text(row[i], style=_STYLES.get(row[i], "")) for i in filled))
     console = Console()
     # Of what does not fit even so, the terminal itself breaks the lines: nothing is cut off.
-    console.width = max(console.width, console.measure(drawn).minimum)
+    needed = console.measure(drawn, options=console.options.update(max_width=1000)).minimum
+    console.width = max(console.width, needed)
     console.print(drawn)
 
 
