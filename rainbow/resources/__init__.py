@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from rainbow.resources.answer import Answer, Unmet
-    from rainbow.resources.document import Blocks
     from rainbow.resources.index import ClusterIndex, Matches
+    from rainbow.resources.json_stream import Blocks
     from rainbow.resources.matcher import Matcher
     from rainbow.resources.matching import match
     from rainbow.resources.reader import read_graph
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 _WHERE = {
     "Answer": "answer",
-    "Blocks": "document",
+    "Blocks": "json_stream",
     "ClusterIndex": "index",
     "Matcher": "matcher",
     "Matches": "index",

@@ -1,35 +1,21 @@
 """Siblings that compete for vertices: is there a placement of all of them at once?
 
-Each sibling is a dimension. A *frontier* is the set of vectors (how many of each sibling) that a subtree can
-give at once of which no other is at least as large everywhere: a vertex is either taken whole by one sibling, or
-gives what its children give together. Frontiers belong to shapes, so equal nodes share theirs; n equal children
-add up by doubling; numbers are capped at the need.
-
 First the necessary (all demands together against all there is) and a quick hand-out are tried; the exact sum of
-frontiers decides between them within a time budget. Every cut makes a frontier smaller, never a demand: "yes" is
-said only where vectors add up to the need, and each vector stands for a placement.
+frontiers (see `frontier`) decides between them within a time budget. What is cut short is what the graph gives, never
+what is asked: "yes" is said only where vectors add up to the need, and each vector stands for a placement.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from rainbow.resources.bundles import Claims, Clock, covers, largest, patterns
-from rainbow.resources.plan import Need
+from rainbow.resources.bundles import Claims, covers, largest
+from rainbow.resources.frontier import Dimensions, Frontier, Space, Vector, sizes_of
+from rainbow.resources.region import Regional
 from rainbow.resources.shape import Children, Shape
 
 if TYPE_CHECKING:
-    from rainbow.resources.engine import Engine, Leaf, Local, Siblings, Unit
-
-Vector = tuple[int, ...]
-Frontier = list[Vector]
-
-LIMIT = 256
-"""Vectors kept in one frontier."""
-
-FEW = 8
-"""Vectors still kept when the time is used up."""
+    from rainbow.resources.engine import Engine, Local, Siblings
 
 
 def pack(engine: Engine, siblings: Siblings, forest: Children, enough: int) -> int:
@@ -60,136 +46,6 @@ def _most(engine: Engine, siblings: Siblings, forest: Children) -> int:
     return most
 
 
-class Dimensions:
-    """Numbers the siblings. A unit is one dimension; a leaf has one for each size of vertex it can take, unless
-    its claims do not care about size."""
-
-    def __init__(self) -> None:
-        self.units: dict[tuple[str, tuple[Need, ...], int], tuple[Unit, int]] = {}
-        self.leaves: dict[tuple[str, int], tuple[Leaf, dict[int, int]]] = {}
-        self.caps: list[int] = []
-
-    def new(self, cap: int) -> int:
-        self.caps.append(cap)
-        return len(self.caps) - 1
-
-    def unit(self, unit: Unit, need: int) -> int:
-        key = (unit.type, unit.kids, unit.bit)
-        known = self.units.get(key)
-        if known is None:
-            known = self.units[key] = (unit, self.new(0))
-        self.caps[known[1]] += need
-        return known[1]
-
-    def leaf(self, leaf: Leaf, sizes: Iterable[int], claims: Claims) -> dict[int, int]:
-        key = (leaf.type, leaf.bit)
-        known = self.leaves.get(key)
-        if known is None:
-            known = self.leaves[key] = (leaf, {size: self.new(0) for size in sorted(sizes) if size > 0})
-        for size, dimension in known[1].items():
-            self.caps[dimension] += sum(-(-amount // size) * times for amount, times in claims)
-        return known[1]
-
-
-class Space:
-    """Frontiers over one set of dimensions, without locality."""
-
-    def __init__(self, engine: Engine, dimensions: Dimensions) -> None:
-        self.engine = engine
-        self.clock: Clock = engine.clock
-        self.dimensions = dimensions
-        self.caps: Vector = tuple(dimensions.caps)
-        self.zero: Vector = (0,) * len(self.caps)
-        self.types = {key[0] for key in dimensions.units} | {key[0] for key in dimensions.leaves}
-        self._known: dict[Shape, Frontier] = {}
-
-    def of(self, shape: Shape) -> Frontier:
-        known = self._known.get(shape)
-        if known is None:
-            known = self._known[shape] = self._made(shape)
-        return known
-
-    def of_forest(self, forest: Children) -> Frontier:
-        total: Frontier = [self.zero]
-        for shape, count in forest:
-            if not self.types.isdisjoint(shape.counts):
-                total = self.plus(total, self.times(self.of(shape), count))
-        return total
-
-    def _made(self, shape: Shape) -> Frontier:
-        if self.types.isdisjoint(shape.counts):
-            return [self.zero]
-        found = self._below(shape)
-        if shape.type in self.types:
-            found = self.pruned([*found, *self.whole(shape)])
-        return found
-
-    def _below(self, shape: Shape) -> Frontier:
-        return self.of_forest(shape.children)
-
-    def whole(self, shape: Shape) -> Frontier:
-        """What one vertex gives when it is taken whole."""
-        found: Frontier = []
-        for unit, dimension in self.dimensions.units.values():
-            if unit.type == shape.type and self.engine.hosts(unit, shape):
-                found.append(self._one(dimension))
-        for leaf, by_size in self.dimensions.leaves.values():
-            if leaf.type == shape.type and (leaf.bit < 0 or shape.mark >> leaf.bit & 1):
-                at = by_size.get(shape.size)
-                if at is not None:
-                    found.append(self._one(at))
-        return found
-
-    def _one(self, dimension: int) -> Vector:
-        return tuple(int(at == dimension) for at in range(len(self.caps)))
-
-    # -- arithmetic ------------------------------------------------------------------------------
-
-    def plus(self, left: Frontier, right: Frontier) -> Frontier:
-        if len(right) == 1 and right[0] == self.zero:
-            return left
-        if len(left) == 1 and left[0] == self.zero:
-            return right
-        caps = self.caps
-        sums: set[Vector] = set()
-        for one in left:
-            if self.clock.tick(len(right)) and sums:
-                # Out of time: go on with a few, which is less but true.
-                break
-            sums.update([tuple(map(min, map(int.__add__, one, other), caps)) for other in right])
-        return self.pruned(sums)
-
-    def times(self, one: Frontier, count: int) -> Frontier:
-        if count == 1:
-            return one
-        if len(one) == 1:
-            return [tuple(min(x * count, cap) for x, cap in zip(one[0], self.caps, strict=True))]
-        total: Frontier | None = None
-        power = one
-        while count:
-            if count & 1:
-                total = power if total is None else self.plus(total, power)
-            count >>= 1
-            if count:
-                power = self.plus(power, power)
-        assert total is not None
-        return total
-
-    def pruned(self, vectors: Iterable[Vector]) -> Frontier:
-        """Only the vectors that no other one covers, largest sums first."""
-        kept: Frontier = []
-        tick = self.clock.tick
-        for vector in sorted(set(vectors), key=lambda v: (-sum(v), v)):
-            if any(all(map(int.__ge__, other, vector)) for other in kept):
-                continue
-            kept.append(vector)
-            if len(kept) >= LIMIT:
-                self.clock.spent = True
-            if tick(1 + len(kept) // 4) and len(kept) >= FEW:
-                break
-        return kept
-
-
 class Packing(Space):
     """The siblings of one list, asked `copies` times, on one forest."""
 
@@ -201,7 +57,7 @@ class Packing(Space):
         for unit in siblings.units:
             self.needs.append((dimensions.unit(unit, unit.count * copies), unit.count * copies))
         for leaf in siblings.leaves:
-            sizes = _sizes(engine, leaf, forest)
+            sizes = sizes_of(engine, leaf, forest)
             by_size = dimensions.leaf(leaf, sizes, tuple((a, n * copies) for a, n in leaf.claims))
             if len(by_size) == 1:
                 ((size, at),) = by_size.items()
@@ -355,117 +211,5 @@ class Packing(Space):
         return True
 
 
-class Regional(Space):
-    """What one region (the inside of a node, or what hangs beside nodes at one vertex) gives: amounts for the
-    siblings without locality, and whole slots for those with it, out of the same vertices."""
-
-    def __init__(self, packing: Packing) -> None:
-        self.packing = packing
-        dimensions = Dimensions()
-        engine = packing.engine
-        self.kept: list[tuple[int, int]] = []
-        for unit, outer in packing.dimensions.units.values():
-            self.kept.append((dimensions.unit(unit, packing.caps[outer]), outer))
-        for leaf, by_size in packing.dimensions.leaves.values():
-            inner = dimensions.leaf(leaf, _sizes(engine, leaf, packing.forest), ())
-            for size, outer in by_size.items():
-                dimensions.caps[inner[size]] += packing.caps[outer]
-                self.kept.append((inner[size], outer))
-        # For each kind of slot: what one takes of single dimensions, and its claims on pools of several sizes.
-        self.takes: list[tuple[int, int, dict[int, int], list[tuple[list[int], list[int], int]]]] = []
-        for slot, outer in packing.slots:
-            cap = packing.caps[outer]
-            fixed: dict[int, int] = {}
-            choices: list[tuple[list[int], list[int], int]] = []
-            for unit in slot.content.units:
-                at = dimensions.unit(unit, unit.count * cap)
-                fixed[at] = fixed.get(at, 0) + unit.count
-            for leaf in slot.content.leaves:
-                sizes = _sizes(engine, leaf, packing.forest)
-                by_size = dimensions.leaf(leaf, sizes, tuple((a, n * cap) for a, n in leaf.claims))
-                if len(by_size) == 1:
-                    ((size, at),) = by_size.items()
-                    fixed[at] = fixed.get(at, 0) + sum(-(-a // size) * n for a, n in leaf.claims)
-                    continue
-                order = sorted(by_size, reverse=True)
-                where = [by_size[size] for size in order]
-                for amount, times in leaf.claims:
-                    choices += [(order, where, amount)] * times
-            self.takes.append((outer, cap, fixed, choices))
-        super().__init__(engine, dimensions)
-
-    def of_region(self, forest: Children) -> Frontier:
-        found: set[Vector] = set()
-        for vector in self.of_forest(forest):
-            self._slots(0, vector, [0] * len(self.packing.caps), found)
-        return self.packing.pruned(found)
-
-    def _slots(self, number: int, left: Vector, made: list[int], found: set[Vector]) -> None:
-        """All ways to make slots of kinds `number` and on out of `left`."""
-        if number == len(self.takes):
-            result = list(made)
-            for inner, outer in self.kept:
-                result[outer] = min(left[inner], self.packing.caps[outer])
-            found.add(tuple(result))
-            return
-        outer, cap, fixed, choices = self.takes[number]
-        states = {left}
-        for count in range(cap + 1):
-            for state in states:
-                if self.clock.tick(4) and found:
-                    return
-                made[outer] = count
-                self._slots(number + 1, state, made, found)
-            after: set[Vector] = set()
-            for state in states:
-                after |= self._one_slot(state, fixed, choices)
-            if not after:
-                break
-            states = after
-        made[outer] = 0
-
-    def _one_slot(
-        self, left: Vector, fixed: dict[int, int], choices: Sequence[tuple[list[int], list[int], int]]
-    ) -> set[Vector]:
-        row = list(left)
-        for at, need in fixed.items():
-            row[at] -= need
-            if row[at] < 0:
-                return set()
-        states = {tuple(row)}
-        for order, where, amount in choices:
-            after: set[Vector] = set()
-            for state in states:
-                there = tuple(state[at] for at in where)
-                for used in patterns(order, there, amount):
-                    changed = list(state)
-                    for at, taken in zip(where, used, strict=True):
-                        changed[at] -= taken
-                    after.add(tuple(changed))
-                    if self.clock.tick(2) or len(after) > LIMIT:
-                        self.clock.spent = True
-                        break
-            states = after
-        return states
-
-
 def _beside(forest: Children) -> Children:
     return tuple(item for item in forest if not item[0].outer and not item[0].is_target)
-
-
-def _sizes(engine: Engine, leaf: Leaf, forest: Children) -> set[int]:
-    """The sizes that vertices of a leaf's type have anywhere in the forest."""
-    if all(leaf.type not in shape.pooled for shape, _ in forest):
-        return {1}
-    found: set[int] = set()
-    stack: list[Shape] = [shape for shape, _ in forest]
-    seen: set[Shape] = set()
-    while stack:
-        shape = stack.pop()
-        if shape in seen or leaf.type not in shape.counts:
-            continue
-        seen.add(shape)
-        if shape.type == leaf.type:
-            found.add(shape.size)
-        stack.extend(child for child, _ in shape.children)
-    return {size for size in found if size > 0}

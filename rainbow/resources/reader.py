@@ -7,11 +7,12 @@ from itertools import islice
 from typing import Any
 
 from rainbow.errors import InvalidGraph
-from rainbow.resources.document import Blocks, Cursor, NotJson, Source, from_yaml, text_of
+from rainbow.resources.document import Source, from_yaml, text_of
 from rainbow.resources.hostlist import Hostlist, HostRange
 from rainbow.resources.identity import Identity, runs
 from rainbow.resources.idset import IdSet
 from rainbow.resources.jgf import CONTAINMENT, JgfRows, clip, well_formed
+from rainbow.resources.json_stream import Blocks, Cursor, NotJson
 from rainbow.resources.rset import read_rset
 from rainbow.resources.subsystem_reader import subsystem_name
 from rainbow.resources.summary import Summary, VertexKeys

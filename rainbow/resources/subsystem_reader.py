@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from rainbow.errors import InvalidGraph
-from rainbow.resources.document import Cursor, NotJson, Source, from_yaml, text_of
+from rainbow.resources.document import Source, from_yaml, text_of
 from rainbow.resources.jgf import clip
+from rainbow.resources.json_stream import Cursor, NotJson
 from rainbow.resources.subsystem import SubsystemRows, elements
 
 

@@ -21,7 +21,8 @@ from cases import Case, make_case
 
 from rainbow.resources.matcher import Matcher
 from rainbow.resources.reader import read_graph
-from rainbow.resources.vertex import Search, TookTooLong, VertexGraph
+from rainbow.resources.vertex import Search, TookTooLong
+from rainbow.resources.vertex_graph import VertexGraph
 
 BLOCK = 500
 

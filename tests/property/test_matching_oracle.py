@@ -18,7 +18,7 @@ from oracle import compare
 from rainbow.jobspec.request import Request
 from rainbow.resources import Summary, match, read_graph
 from rainbow.resources.constraints import kept
-from rainbow.resources.vertex import VertexGraph, holds
+from rainbow.resources.vertex_graph import VertexGraph, holds
 
 SEEDS = [1, 2, 3, 4, 5, 6, 7, 8]
 CASES = 400

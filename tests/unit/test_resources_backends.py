@@ -9,7 +9,8 @@ from resource_texts import graph, request
 
 from rainbow.errors import InvalidGraph
 from rainbow.plugins import load, names
-from rainbow.resources.vertex import Search, TookTooLong, VertexGraph
+from rainbow.resources.vertex import Search, TookTooLong
+from rainbow.resources.vertex_graph import VertexGraph
 
 
 @pytest.fixture(params=["folded", "vertex"])

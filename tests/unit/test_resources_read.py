@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 from rainbow.errors import InvalidGraph
-from rainbow.resources import Blocks, Summary, read_graph
+from rainbow.resources import Blocks, Summary, json_stream, read_graph
 from rainbow.resources import document as documents
 
 VERTICES = {
@@ -191,7 +191,7 @@ def test_a_graph_that_is_too_deep_or_too_large_is_refused(monkeypatch: pytest.Mo
 
 @pytest.fixture
 def _small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(documents, "_BLOCK", 4096)
+    monkeypatch.setattr(json_stream, "_BLOCK", 4096)
 
 
 def large(nodes: int, *, indent: int | None = None, gone: int = -1) -> str:
@@ -213,7 +213,7 @@ def large(nodes: int, *, indent: int | None = None, gone: int = -1) -> str:
 @pytest.mark.parametrize("indent", [None, 1])
 def test_a_large_document_reads_as_its_mapping_does(indent: int | None) -> None:
     text = large(200, indent=indent)
-    assert len(text) > 5 * documents._BLOCK
+    assert len(text) > 5 * json_stream._BLOCK
     streamed, whole = read_graph(text), read_graph(json.loads(text))
     assert streamed.digest == whole.digest
     assert streamed.cores == 800
