@@ -43,7 +43,7 @@ def table(columns: Sequence[str], rows: Sequence[Sequence[Any]], *, empty: str) 
     if sys.stdout.isatty():
         _rich_table(columns, cells)
         return
-    widths = [max(len(column), *(len(row[i]) for row in cells)) for i, column in enumerate(columns)]
+    widths = _widths(columns, cells)
     for row in ([column.upper() for column in columns], *cells):
         typer.echo("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
 
@@ -84,25 +84,30 @@ def _one_line(text: str) -> str:
     return "".join(c if c.isprintable() else " " for c in text)
 
 
+def _widths(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> list[int]:
+    return [max(len(column), *(len(row[i]) for row in rows)) for i, column in enumerate(columns)]
+
+
 def _rich_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    from rich import box
+    """In colour, without the columns that nobody fills. A line that is too long the terminal breaks: an id, say, is
+    never cut, since it is what is typed next."""
     from rich.console import Console
-    from rich.table import Table
     from rich.text import Text
 
-    # A terminal is narrow: columns nobody fills are left out, and only the last one gives way, to a point.
-    filled = [i for i, _ in enumerate(columns) if i == 0 or any(row[i] != "-" for row in rows)]
-    drawn = Table(box=box.SIMPLE_HEAD, padding=(0, 2, 0, 0), pad_edge=False)
-    for i in filled:
-        width = max(len(columns[i]), *(len(row[i]) for row in rows))
-        drawn.add_column(columns[i], min_width=min(width, 20 if i == filled[-1] else 40), overflow="fold")
-    for row in rows:
-        drawn.add_row(*(Text(row[i], style=_STYLES.get(row[i], "")) for i in filled))
     console = Console()
-    # Of what does not fit even so, the terminal itself breaks the lines: nothing is cut off.
-    needed = console.measure(drawn, options=console.options.update(max_width=1000)).minimum
-    console.width = max(console.width, needed)
-    console.print(drawn)
+    filled = [i for i, _ in enumerate(columns) if i == 0 or any(row[i] != "-" for row in rows)]
+    widths = _widths(columns, rows)
+
+    def show(row: Sequence[str], style: str | None) -> None:
+        line = Text()
+        for i in filled:
+            line.append(row[i], style if style is not None else _STYLES.get(row[i], ""))
+            line.append("" if i == filled[-1] else " " * (widths[i] - len(row[i]) + 2))
+        console.print(line, soft_wrap=True)
+
+    show([column.upper() for column in columns], "bold")
+    for row in rows:
+        show(row, None)
 
 
 _STYLES = {

@@ -206,7 +206,7 @@ def test_tables_are_plain_when_piped_and_drawn_on_a_terminal(capsys: Any, monkey
     job = "6f1c1f7e-3f0e-4c56-9a53-2f1f0f6c8a11"
     output.table(("id", "name", "detail"), [(job, None, "a long story " * 9)], empty="none")
     assert job in terminal.getvalue()
-    assert "name" not in terminal.getvalue()
+    assert "NAME" not in terminal.getvalue()
 
 
 def test_an_empty_table_is_a_word_to_people(capsys: Any) -> None:
