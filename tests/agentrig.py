@@ -22,8 +22,10 @@ TERMINAL = {"completed", "failed", "cancelled", "no-match", "unsatisfiable", "de
 SMALL = resources()
 
 
-def settings(rig: Rig, folder: Path, cluster: str, graph: dict[str, Any] | None = SMALL, **agent: Any) -> Settings:
-    """Settings of an agent of `cluster`, with its graph in a file (None: it asks Flux)."""
+def settings(
+    rig: Rig, folder: Path, cluster: str, graph: dict[str, Any] | None = SMALL, *, url: str | None = None, **agent: Any
+) -> Settings:
+    """Settings of an agent of `cluster`, its graph in a file (None: it asks Flux). `url`: another way to the broker."""
     folder.mkdir(parents=True, exist_ok=True)
     file = folder / f"{cluster}-graph.json" if graph is not None else None
     if file is not None:
@@ -31,7 +33,7 @@ def settings(rig: Rig, folder: Path, cluster: str, graph: dict[str, Any] | None 
     values = {"graph": file, "state_dir": folder / "state", "executor": "dry-run", "report_every": 2.0, "grace": 10.0}
     return Settings.model_validate(
         {
-            "broker": {"url": rig.broker_url, "heartbeat": 4.0},
+            "broker": {"url": url or rig.broker_url, "heartbeat": 4.0},
             "cluster": {"name": cluster},
             "agent": {**values, **agent},
             "token": rig.issue(f"register-{cluster}", "register", (cluster,)),
