@@ -44,7 +44,13 @@ def bundles(sizes: Mapping[int, int], claims: Claims, clock: Clock, enough: int)
 
     Exact unless the clock ran out (then a lower bound). The search stops at `enough`.
     """
-    usable = {size: count for size, count in sizes.items() if size > 0 and count > 0}
+    # A vertex as large as the largest claim meets any claim by itself: how much larger it is does not matter.
+    most_claimed = claims[0][0]
+    usable: dict[int, int] = {}
+    for size, count in sizes.items():
+        if size > 0 and count > 0:
+            size = min(size, most_claimed)
+            usable[size] = usable.get(size, 0) + count
     if not usable:
         return 0
     whole = sum(amount * times for amount, times in claims)
@@ -54,8 +60,6 @@ def bundles(sizes: Mapping[int, int], claims: Claims, clock: Clock, enough: int)
             return count // whole
         return count // sum(-(-amount // size) * times for amount, times in claims)
     wanted = sum(times for _, times in claims)
-    if whole == wanted:
-        return sum(usable.values()) // wanted
     most = min(sum(size * count for size, count in usable.items()) // whole, sum(usable.values()) // wanted)
     if most == 0 or (most == 1 and enough > 1 and wanted == 1):
         return most

@@ -105,7 +105,8 @@ class Space:
                 found.append(self._one(dimension))
         for leaf, by_size in self.dimensions.leaves.values():
             if leaf.type == shape.type and (leaf.bit < 0 or shape.mark >> leaf.bit & 1):
-                at = by_size.get(shape.size)
+                # Sizes beyond the largest amount that is asked for count as that: see `sizes_of`.
+                at = by_size.get(min(shape.size, max(by_size, default=0)))
                 if at is not None:
                     found.append(self._one(at))
         return found
@@ -160,9 +161,12 @@ class Space:
         return kept
 
 
-def sizes_of(engine: Engine, leaf: Leaf, forest: Children) -> set[int]:
-    """The sizes that vertices of a leaf's type have anywhere in the forest."""
-    if all(leaf.type not in shape.pooled for shape, _ in forest):
+def sizes_of(leaf: Leaf, forest: Children, most: int) -> set[int]:
+    """The sizes that vertices of a leaf's type have anywhere in the forest; those from `most` on are one.
+
+    `most` is the largest amount claimed at once: a vertex of that size or more meets any claim by itself.
+    """
+    if most == 1 or all(leaf.type not in shape.pooled for shape, _ in forest):
         return {1}
     found: set[int] = set()
     stack: list[Shape] = [shape for shape, _ in forest]
@@ -173,6 +177,6 @@ def sizes_of(engine: Engine, leaf: Leaf, forest: Children) -> set[int]:
             continue
         seen.add(shape)
         if shape.type == leaf.type:
-            found.add(shape.size)
+            found.add(min(shape.size, most))
         stack.extend(child for child, _ in shape.children)
     return {size for size in found if size > 0}

@@ -15,7 +15,7 @@ from rainbow.resources.region import Regional
 from rainbow.resources.shape import Children, Shape
 
 if TYPE_CHECKING:
-    from rainbow.resources.engine import Engine, Local, Siblings
+    from rainbow.resources.engine import Engine, Leaf, Local, Siblings
 
 
 def pack(engine: Engine, siblings: Siblings, forest: Children, enough: int) -> int:
@@ -52,12 +52,17 @@ class Packing(Space):
     def __init__(self, engine: Engine, siblings: Siblings, forest: Children, copies: int) -> None:
         self.forest, self.siblings, self.copies = forest, siblings, copies
         dimensions = Dimensions()
+        self._most: dict[tuple[str, int], int] = {}
+        for row in (siblings.leaves, *[slot.content.leaves for slot in siblings.locals]):
+            for leaf in row:
+                key = (leaf.type, leaf.bit)
+                self._most[key] = max(self._most.get(key, 1), *[amount for amount, _ in leaf.claims])
         self.needs: list[tuple[int, int]] = []
         self.pools: list[tuple[dict[int, int], Claims]] = []
         for unit in siblings.units:
             self.needs.append((dimensions.unit(unit, unit.count * copies), unit.count * copies))
         for leaf in siblings.leaves:
-            sizes = sizes_of(engine, leaf, forest)
+            sizes = self.sizes(leaf)
             by_size = dimensions.leaf(leaf, sizes, tuple((a, n * copies) for a, n in leaf.claims))
             if len(by_size) == 1:
                 ((size, at),) = by_size.items()
@@ -76,6 +81,10 @@ class Packing(Space):
         self._regional: Regional | None = None
         for slot, _ in self.slots:
             self.types = self.types | slot.names
+
+    def sizes(self, leaf: Leaf) -> set[int]:
+        """The sizes to tell apart among the vertices that a leaf can take."""
+        return sizes_of(leaf, self.forest, self._most[leaf.type, leaf.bit])
 
     def fits(self) -> bool:
         groups = self.groups()

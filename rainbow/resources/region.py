@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from rainbow.resources.bundles import patterns
-from rainbow.resources.frontier import LIMIT, Dimensions, Frontier, Space, Vector, sizes_of
+from rainbow.resources.frontier import LIMIT, Dimensions, Frontier, Space, Vector
 from rainbow.resources.shape import Children
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ class Regional(Space):
         for unit, outer in packing.dimensions.units.values():
             self.kept.append((dimensions.unit(unit, packing.caps[outer]), outer))
         for leaf, by_size in packing.dimensions.leaves.values():
-            inner = dimensions.leaf(leaf, sizes_of(engine, leaf, packing.forest), ())
+            inner = dimensions.leaf(leaf, packing.sizes(leaf), ())
             for size, outer in by_size.items():
                 dimensions.caps[inner[size]] += packing.caps[outer]
                 self.kept.append((inner[size], outer))
@@ -42,7 +42,7 @@ class Regional(Space):
                 at = dimensions.unit(unit, unit.count * cap)
                 fixed[at] = fixed.get(at, 0) + unit.count
             for leaf in slot.content.leaves:
-                sizes = sizes_of(engine, leaf, packing.forest)
+                sizes = packing.sizes(leaf)
                 by_size = dimensions.leaf(leaf, sizes, tuple((a, n * cap) for a, n in leaf.claims))
                 if len(by_size) == 1:
                     ((size, at),) = by_size.items()

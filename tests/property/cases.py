@@ -118,7 +118,7 @@ def make_subsystem(rng: Random, graph: Document) -> Document:
 
 
 def _count(rng: Random, most: int) -> Count:
-    low = 1 if rng.random() < 0.5 else rng.randint(1, most)
+    low = 1 if rng.random() < 0.6 else rng.randint(1, most)
     draw = rng.random()
     if draw < 0.9:
         return Count(low, low)
@@ -127,7 +127,7 @@ def _count(rng: Random, most: int) -> Count:
 
 def _leaves(rng: Random, kinds: list[str]) -> tuple[Want, ...]:
     chosen = rng.sample(kinds, k=min(len(kinds), rng.choice((1, 1, 1, 2))))
-    return tuple(Want(kind, _count(rng, 5)) for kind in chosen)
+    return tuple(Want(kind, _count(rng, 3)) for kind in chosen)
 
 
 def _requires(rng: Random, chance: float) -> tuple[Requirement, ...]:
@@ -146,16 +146,16 @@ def _want(rng: Random, types: set[str], depth: int, wishes: float) -> Want:
             inner: tuple[Want, ...] = tuple(_want(rng, types, depth - 1, wishes) for _ in range(rng.randint(1, 2)))
         else:
             inner = _leaves(rng, leaves)
-        return Want(SLOT, _count(rng, 4), inner)
+        return Want(SLOT, _count(rng, 3), inner)
     if depth and draw < 0.75:
         outer = [kind for kind in ("node", "socket", "rack", "storage_node") if kind in types] or ["node"]
         kind = rng.choice(outer[:2] if rng.random() < 0.8 else outer)
         children: tuple[Want, ...] = ()
         if rng.random() < 0.7:
             children = tuple(_want(rng, types, depth - 1, wishes) for _ in range(rng.choice((1, 1, 2))))
-        return Want(kind, _count(rng, 3), children, requires=_requires(rng, wishes))
+        return Want(kind, _count(rng, 2), children, requires=_requires(rng, wishes))
     kind = rng.choice(leaves)
-    return Want(kind, _count(rng, 6), requires=_requires(rng, wishes * 0.2))
+    return Want(kind, _count(rng, 4), requires=_requires(rng, wishes * 0.2))
 
 
 def make_constraint(rng: Random, depth: int = 2) -> Constraint:

@@ -270,7 +270,7 @@ def test_an_algorithm_of_ones_own() -> None:
 def test_competing_needs_on_many_nodes_are_placed() -> None:
     on = read_graph(graph("cluster(20xrack(18xnode(2xsocket(8xcore,gpu))))"))
     for wanted in ("node20,slot300(core4),slot20(core2,gpu1)", "slot700(core8)", "rack2,node100,slot400(core4)"):
-        assert match(request(wanted), on).match
+        assert match(request(wanted), on, budget_s=2.0).match
     assert not match(request("node200,slot700(core4)"), on).match
 
 
