@@ -94,8 +94,7 @@ def _say(answer: dict[str, Any], with_graph: bool) -> None:
     elif not with_graph:
         output.line("the jobspec is valid")
     elif answer["match"]:
-        times = answer["slots"]
-        output.line(f"{cluster}: match ({times} at once)" if times else f"{cluster}: match")
+        output.line(f"{cluster}: match ({answer['slots']} at once)")
     else:
         first = answer["unmet"][0]
         where = f"{first['path']}: " if first["path"] else ""

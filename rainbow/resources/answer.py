@@ -20,8 +20,9 @@ class Unmet:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """`slots` is how many of the request fit at once on the empty cluster: exact, or a lower bound where
-    siblings compete and time ran out. `unmet` is empty when it matches."""
+    """`slots` is how many of the whole request fit at once on the empty cluster, on vertices of their own: exact, or a
+    lower bound where siblings compete and time ran out (2**53 - 1 where nothing is asked for). `unmet` is empty when
+    it matches."""
 
     match: bool
     slots: int

@@ -17,7 +17,8 @@ from rainbow.resources.bundles import Claims, Clock, bundles
 from rainbow.resources.plan import Need
 from rainbow.resources.shape import Children, Shape
 
-PLENTY = 1 << 62
+PLENTY = 2**53 - 1
+"""What stands for "as many as you like": the largest whole number that survives other people's JSON."""
 
 
 class Unit:
@@ -162,7 +163,7 @@ class Engine:
 
     def copies(self, root: Shape, enough: int = PLENTY) -> int:
         """How many copies of all needs the whole graph takes at once (a lower bound when siblings compete)."""
-        return self._copies(self.top, ((root, 1),), root.nested, enough)
+        return min(PLENTY, self._copies(self.top, ((root, 1),), root.nested, enough))
 
     def copies_in(self, siblings: Siblings, shape: Shape, enough: int = PLENTY) -> int:
         """How many copies fit below one vertex."""

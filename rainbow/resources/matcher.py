@@ -13,7 +13,7 @@ from rainbow.jobspec.request import Request, Requirement
 from rainbow.plugins import load
 from rainbow.resources import constraints
 from rainbow.resources.bundles import Clock
-from rainbow.resources.engine import PLENTY, Engine
+from rainbow.resources.engine import Engine
 from rainbow.resources.plan import Plan, make_plan
 from rainbow.resources.requirements import MatchAlgorithm
 from rainbow.resources.shape import Shape
@@ -128,7 +128,7 @@ class Matcher:
         for engine in self.engines(above):
             engine.clock = Clock(self.budget_s)
             best = max(best, engine.copies(view))
-        return best if best < PLENTY else 0
+        return best
 
     def engines(self, above: frozenset[str]) -> list[Engine]:
         known = self._engines.get(above)

@@ -109,11 +109,24 @@ def test_no(wanted: str, on: str) -> None:
         ("core1,slot1(core2)", "cluster(2xnode(4xcore))", 2),
         ("node1,core1", "cluster(4xnode(2xcore))", 2),
         ("slot1(memory3)", "cluster(node(2xmemory[2],2xmemory[1]))", 2),
-        ("slot1(gpu1)", "cluster(100000xnode(2xgpu))".replace("100000", "100"), 200),
+        ("slot1(gpu1)", "cluster(100xnode(2xgpu))", 200),
     ],
 )
 def test_how_many_at_once(wanted: str, on: str, slots: int) -> None:
     assert ask(wanted, on).slots == slots
+
+
+def test_a_request_for_nothing_fits_anywhere() -> None:
+    for wanted in ("gpu0", "slot2(core0)", "node0(core5)"):
+        answer = ask(wanted, "cluster(node(core))")
+        assert (answer.match, answer.slots) == (True, 2**53 - 1)
+
+
+def test_sets_of_impossible_size_are_counted_all_the_same() -> None:
+    most = 2**53 - 1
+    lite = [{"rank": f"0-{most}", "children": {"core": f"0-{most}"}}]
+    answer = match(request("node2(core7)"), read_graph({"version": 1, "execution": {"R_lite": lite}}))
+    assert (answer.match, answer.slots) == (True, 2**52)
 
 
 # -- constraints ---------------------------------------------------------------------------------
