@@ -221,10 +221,11 @@ class JobEvent(OpenWire):
 
     version: Literal[1] = 1
     id: str
-    attempt: int = 0
+    # Bounded: a number no scheduler would give could fence a job for good.
+    attempt: Annotated[int, Field(ge=0, le=100_000)] = 0
     cluster: str | None = None
     state: State
-    at: float
+    at: Annotated[float, Field(ge=0, le=1e11, allow_inf_nan=False)]
     user: str | None = None
     name: str | None = None
     flux_id: str | None = None

@@ -15,7 +15,7 @@ from rainbow_agents.executors.local import LocalExecutor
 
 from rainbow.errors import InvalidSettings
 from rainbow.jobspec.request import Demand
-from rainbow.testing.executors import ExecutorContract, Rig, RunningExecutorContract
+from rainbow_agents.executors.testing import ExecutorContract, Rig, RunningExecutorContract
 
 CAPACITY = Capacity(nodes=4, cores=16, gpus=4)
 

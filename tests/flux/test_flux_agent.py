@@ -77,7 +77,7 @@ class TestBesideFlux:
         from rainbow_agents.executors.base import Capacity, Context, Happening
         from rainbow_agents.executors.flux import FluxExecutor
 
-        from rainbow.testing.executors import Rig as ExecutorRig
+        from rainbow_agents.executors.testing import Rig as ExecutorRig
 
         agent = agents.start(executor="flux", graph=None)
         owner = agent.identity.owner

@@ -14,7 +14,7 @@ from rainbow_agents.executors.base import Context, Held, Mark, Work
 
 from rainbow.jobspec.request import Demand
 from rainbow.jobspec.to_v1 import FluxJob
-from rainbow.testing.executors import Rig, RunningExecutorContract, v1
+from rainbow_agents.executors.testing import Rig, RunningExecutorContract, v1
 
 Make = Callable[..., Rig]
 

@@ -30,7 +30,7 @@ def test_two_of_each_worker_share_the_work(tmp_path: Path, amqp_url: str, redis_
             site.agent("open", resources(nodes=16))
             eventually(lambda: sum(c.alive for c in client.clusters()) == 2, 90)
             jobs = client.submit_many([{"command": ["true"], "nodes": 1} for _ in range(JOBS)])
-            records = client.wait([j.id for j in jobs], timeout=120)
+            records = [job.wait(120) for job in jobs]
         assert collections.Counter((r.state, r.cluster) for r in records) == {("completed", "open"): JOBS}
         starts = collections.Counter(job_id for job_id, _ in site.starts(["open", "closed"]))
         assert set(starts.values()) == {1}

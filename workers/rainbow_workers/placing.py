@@ -82,18 +82,22 @@ class Placer:
             self._recheck(tickets)
         standing = iter(outcomes)
         events: list[JobEvent] = []
+        told: list[dict[str, Any]] = []
         for ticket, decision in zip(tickets, decisions, strict=True):
             if decision is not None and decision.status == "assigned":
                 record, repeated = next(standing)
                 if ticket.refusal is None and record is None:
-                    self._dispatched(ticket, decision, now, events, quiet=repeated)
+                    self._dispatched(ticket, decision, now)
+                    if not repeated:
+                        told.append(_assigned(ticket.job, decision.cluster, now))
                 elif ticket.refusal is None and record is not None:
                     self._in_the_way(ticket, record, now, events)
             elif decision is not None and ticket.refusal is None:
                 self._not_assigned(ticket, decision, now, events)
             if ticket.refusal is not None:
                 self._refused(ticket, now, events)
-        self._publish(tickets, consumer, self._record(events, tickets))
+        told.extend(self._record(events, tickets))
+        self._publish(tickets, consumer, self._tell(told))
 
     # -- deciding -------------------------------------------------------------------------------------------
 
@@ -135,17 +139,16 @@ class Placer:
 
     # -- outcomes -------------------------------------------------------------------------------------------
 
-    def _dispatched(self, ticket: Ticket, decision: Decision, now: float, events: list[JobEvent], quiet: bool) -> None:
+    def _dispatched(self, ticket: Ticket, decision: Decision, now: float) -> None:
         job = ticket.job
         assert job is not None
         assert decision.cluster is not None
         ticket.messages.append(self._dispatch(job, decision.cluster, now))
         self._reply(ticket, answer(job.id, decision, job.attempt))
-        if not quiet:
-            log.info(
-                "job assigned",
-                extra={"action": "assign", "job": job.id, "attempt": job.attempt, "cluster": decision.cluster},
-            )
+        log.info(
+            "job assigned",
+            extra={"action": "assign", "job": job.id, "attempt": job.attempt, "cluster": decision.cluster},
+        )
 
     def _dispatch(self, job: Job, cluster: str, now: float) -> Message:
         registration = self._world.clusters[cluster].record.registration
@@ -266,8 +269,8 @@ class Placer:
 
     # -- recording, publishing, settling ---------------------------------------------------------------------
 
-    def _record(self, events: list[JobEvent], tickets: Sequence[Ticket]) -> list[Message]:
-        """Write outcomes other than assignments; repeats of an id get the first answer. Gives the event message."""
+    def _record(self, events: list[JobEvent], tickets: Sequence[Ticket]) -> list[dict[str, Any]]:
+        """Write outcomes other than assignments; repeats of an id get the first answer. Gives what there is to tell."""
         if not events:
             return []
         by_id = {t.id: t for t in tickets}
@@ -285,15 +288,16 @@ class Placer:
         if cancelled:
             self._store.jobs.record(cancelled)
             events = [*events, *cancelled]
-        body = codec.encode_json({"version": 1, "events": [e.model_dump(exclude_none=True) for e in events]})
-        return [
-            Message(
-                topology.EVENTS,
-                topology.event_key(None, events[0].state),
-                body,
-                headers={signing.HEADER: signing.sign(self._keys.own, body), RECORDED: True},
-            )
-        ]
+        return [e.model_dump(exclude_none=True) for e in events]
+
+    def _tell(self, events: list[dict[str, Any]]) -> list[Message]:
+        """Events for whoever listens, a message for each state: the ledger has them already."""
+        messages = []
+        for state in dict.fromkeys(e["state"] for e in events):
+            body = codec.encode_json({"version": 1, "events": [e for e in events if e["state"] == state]})
+            headers = {signing.HEADER: signing.sign(self._keys.own, body), RECORDED: True}
+            messages.append(Message(topology.EVENTS, topology.event_key(None, state), body, headers=headers))
+        return messages
 
     def _repeat(self, ticket: Ticket, record: JobRecord) -> None:
         """The job ended before: its sender gets the first answer, and nothing of it goes on."""
@@ -368,6 +372,12 @@ def _event(job: Job, state: Any, now: float, **more: Any) -> JobEvent:
     return JobEvent(
         id=job.id, attempt=max(0, job.attempt - 1), state=state, at=now, user=job.user, name=job.name, **more
     )
+
+
+def _assigned(job: Job | None, cluster: str | None, now: float) -> dict[str, Any]:
+    """The event of an assignment, as it is sent: made on the hot path, so as a plain mapping."""
+    assert job is not None
+    return {"id": job.id, "attempt": job.attempt, "cluster": cluster, "state": "assigned", "at": now, "user": job.user}
 
 
 def _first_answer(job_id: str, record: JobRecord) -> dict[str, Any]:
