@@ -122,6 +122,8 @@ class Engine:
     ) -> None:
         for need in row:
             count, kids = times * need.count, need.kids
+            if not need.names:
+                continue  # a slot with nothing in it
             if need.is_slot:
                 if free or not self.above.isdisjoint(need.names):
                     self._add(kids, count, free, units, leaves, slots)
