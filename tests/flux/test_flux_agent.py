@@ -76,7 +76,6 @@ class TestBesideFlux:
         """As an agent leaves them that was killed between submitting and writing down."""
         from rainbow_agents.executors.base import Capacity, Context, Happening
         from rainbow_agents.executors.flux import FluxExecutor
-
         from rainbow_agents.executors.testing import Rig as ExecutorRig
 
         agent = agents.start(executor="flux", graph=None)
