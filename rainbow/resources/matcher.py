@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import Literal
 
-from rainbow.jobspec.request import Request, Requirement
+from rainbow.jobspec.request import Constraint, Request, Requirement
 from rainbow.plugins import load
 from rainbow.resources import constraints
 from rainbow.resources.bundles import Clock
@@ -24,6 +24,9 @@ from rainbow.resources.walk import Walk
 
 MatcherName = Literal["count", "fluxion"]
 Algorithms = Mapping[str, MatchAlgorithm]
+
+MAX_VIEWS = 64
+"""Constraints whose views are kept, for each summary."""
 
 BUDGET_S = 0.002
 """Seconds that competing siblings may take on one cluster before "no" is said without proof."""
@@ -56,6 +59,9 @@ class Matcher:
         plan = self.plan
         if plan.by_shape_alone:
             return summary.root
+        if not plan.wishes:
+            assert plan.constraint is not None
+            return self._constrained(summary, plan.constraint)
         kept = None
         if plan.constraint is not None:
             kept = constraints.kept(plan.constraint, summary.identity)
@@ -67,9 +73,21 @@ class Matcher:
             if who is None:
                 return None
             wishes.append((kind, who))
-        if kept is None and not wishes:
-            return summary.root
         return View(kept, wishes).of(summary.root)
+
+    @staticmethod
+    def _constrained(summary: Summary, constraint: Constraint) -> Shape:
+        """The view under a constraint alone. Many requests share theirs (a queue's property), so it is kept."""
+        known = summary.views.get(constraint)
+        if known is None:
+            kept = constraints.kept(constraint, summary.identity)
+            known = summary.root
+            if len(kept) < summary.identity.count:
+                known = View(kept, ()).of(summary.root)
+            if len(summary.views) >= MAX_VIEWS:
+                summary.views.clear()
+            summary.views[constraint] = known
+        return known
 
     def holders(self, summary: Summary, requires: tuple[Requirement, ...]) -> Holders | None:
         """Who meets all of `requires` by own links; None when one of the subsystems is not registered."""

@@ -15,6 +15,7 @@ from typing import Any
 import msgpack
 
 from rainbow.errors import InvalidGraph, InvalidInput
+from rainbow.jobspec.request import Constraint
 from rainbow.resources.hostlist import Hostlist, HostRange
 from rainbow.resources.identity import Identity
 from rainbow.resources.idset import IdSet
@@ -81,7 +82,7 @@ class Summary:
     `warnings` are about the documents it was read from, and are not part of what is stored or compared.
     """
 
-    __slots__ = ("_bytes", "_digest", "dominant", "identity", "keys", "name", "root", "subsystem", "warnings")
+    __slots__ = ("_bytes", "_digest", "dominant", "identity", "keys", "name", "root", "subsystem", "views", "warnings")
 
     def __init__(
         self,
@@ -98,6 +99,8 @@ class Summary:
         self.root, self.identity, self.keys = root, identity, keys
         self.subsystem: dict[str, Subsystem] = dict(subsystems or {})
         self.name, self.dominant, self.warnings = name, dominant, warnings
+        self.views: dict[Constraint, Shape] = {}
+        """What is left of the graph under constraints asked for lately; kept by who asks."""
         self._bytes: bytes | None = None
         self._digest: str | None = None
 
