@@ -50,11 +50,11 @@ An error is one plain line. Exit codes:
 
 
 def cli() -> str:
-    from rainbow_agents.cli import app as agent
-    from rainbow_workers.cli import app as scheduler
     from typer.main import get_command
 
     from rainbow.cli.app import command
+    from rainbow_agents.cli import app as agent
+    from rainbow_workers.cli import app as scheduler
 
     parts = [_CLI_HEAD]
     for name, program in (
@@ -348,7 +348,6 @@ ERRORS: Mapping[str, str] = {
 def errors() -> str:
     import rainbow_agents.checks
     import rainbow_agents.discovery  # noqa: F401 - their errors
-
     from rainbow.errors import RainbowError
 
     found: dict[str, int] = {}

@@ -11,10 +11,9 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
+from rainbow.settings import Settings
 from rainbow_agents.agent import Agent
 from rig import Rig, eventually, resources
-
-from rainbow.settings import Settings
 
 TERMINAL = {"completed", "failed", "cancelled", "no-match", "unsatisfiable", "denied", "invalid", "expired", "lost"}
 

@@ -7,15 +7,14 @@ import uuid
 from collections.abc import Callable
 from typing import Any, Self, TypeVar
 
-from rainbow_workers.service import Service, ServiceOptions
-from rainbow_workers.stores import StoreOptions, open_store
-from rainbow_workers.stores.base import Store
-
 from rainbow import codec, signing, tokens, topology
 from rainbow.brokers import ConnectOptions, connect
 from rainbow.brokers.base import REPLIES, Broker, Consumer, Delivery, Message
 from rainbow.client.rpc import Rpc
 from rainbow.tokens import KeyRing
+from rainbow_workers.service import Service, ServiceOptions
+from rainbow_workers.stores import StoreOptions, open_store
+from rainbow_workers.stores.base import Store
 
 T = TypeVar("T")
 

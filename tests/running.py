@@ -15,9 +15,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from rainbow_workers.service import Service, ServiceOptions
-from rainbow_workers.stores import StoreOptions, open_store
-
 from rainbow import codec, signing, tokens, topology
 from rainbow.brokers import ConnectOptions, connect
 from rainbow.brokers.base import Delivery, Message
@@ -25,6 +22,8 @@ from rainbow.client import Client, Registration
 from rainbow.models.job import Dispatch, JobEvent
 from rainbow.models.wire import parse
 from rainbow.settings import Settings
+from rainbow_workers.service import Service, ServiceOptions
+from rainbow_workers.stores import StoreOptions, open_store
 
 
 def graph(nodes: int = 2, cores: int = 4, name: str = "tiny") -> dict[str, Any]:

@@ -63,8 +63,9 @@ class FluxUnreachable(Unavailable):
 def flux_resources() -> dict[str, Any]:
     """R of the Flux instance (RFC 20), from its KVS: as it was configured, drained and lost nodes included."""
     try:
-        import flux
         import flux.kvs
+
+        import flux
     except ImportError:
         return _from_command()
     try:

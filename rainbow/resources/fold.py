@@ -68,32 +68,44 @@ def fold(
     _check_depth_and_circles(roots, kids, parent)
 
     shapes, shape_of = _shapes(atoms, atom_of, kids, roots)
-    digests = [shape.digest for shape in shapes]
     is_target = [atom[0] in TARGETS for atom in atoms]
+    rank_of = _digest_ranks(shapes)
 
-    def canonical(row: list[int]) -> list[int]:
-        if len(row) > 1:
-            first = is_target[atom_of[row[0]]]
-            if first or any(is_target[atom_of[v]] for v in row):
-                row.sort(key=lambda v: (digests[shape_of[v]], target_key(v) if is_target[atom_of[v]] else ()))
-            else:
-                row.sort(key=lambda v: digests[shape_of[v]])
+    def in_order(row: list[int], shape: Shape | None) -> list[int]:
+        """Children as their parent's shape has them; equal execution targets by their key."""
+        if shape is None or len(shape.children) > 1:
+            row.sort(key=lambda v: rank_of[shape_of[v]])
+        if shape is None or any([child.is_target for child, _ in shape.children]):
+            row.sort(key=lambda v: (rank_of[shape_of[v]], target_key(v) if is_target[atom_of[v]] else ()))
         return row
 
     order: list[int] = []
-    stack = canonical(roots)[::-1]
+    stack = in_order(roots, None)[::-1]
     while stack:
         vertex = stack.pop()
         order.append(vertex)
         row = kids[vertex]
         if row is not None:
-            stack.extend(canonical(row)[::-1])
+            shape = shapes[shape_of[vertex]]
+            row = in_order(row, shape)
+            if any([child.children for child, _ in shape.children]):
+                stack.extend(reversed(row))
+            else:
+                order += row
     targets = [v for v in order if is_target[atom_of[v]]]
     if len(roots) == 1:
         return Folded(shapes[shape_of[roots[0]]], order, targets)
     # Several roots hang below one that no jobspec can name.
     top = make("", 1, "", grouped(shapes[shape_of[v]] for v in roots))
     return Folded(top, [-1, *order], targets)
+
+
+def _digest_ranks(shapes: list[Shape]) -> list[int]:
+    """For each shape, where it stands in the order of digests."""
+    ranks = [0] * len(shapes)
+    for rank, number in enumerate(sorted(range(len(shapes)), key=lambda number: shapes[number].digest)):
+        ranks[number] = rank
+    return ranks
 
 
 def _check_depth_and_circles(roots: list[int], kids: list[list[int] | None], parent: Sequence[int]) -> None:

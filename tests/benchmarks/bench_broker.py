@@ -21,11 +21,10 @@ import pika
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from servers import Run, find_rabbit
-
 from rainbow.brokers import ConnectOptions, connect
 from rainbow.brokers.base import Broker, Delivery, Message, Receipt
 from rainbow.topology import Exchange, Queue, Topology
+from servers import Run, find_rabbit
 
 MESSAGES = 8000
 WINDOW = 500

@@ -16,13 +16,12 @@ import uuid
 from pathlib import Path
 
 from processes import Site
-from rainbow_workers.stores import StoreOptions, open_store
-from rig import eventually, resources
-from servers_here import rabbitmq, redis
-
 from rainbow.client import Client
 from rainbow.errors import RainbowError
 from rainbow.settings import load
+from rainbow_workers.stores import StoreOptions, open_store
+from rig import eventually, resources
+from servers_here import rabbitmq, redis
 
 JOBS = int(os.environ.get("RAINBOW_BENCH_JOBS", "3000"))
 

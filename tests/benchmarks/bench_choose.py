@@ -6,15 +6,14 @@ import random
 import time
 from statistics import median
 
+from rainbow.jobspec.request import Demand
+from rainbow.models.cluster import ClusterRecord, ClusterState
+from rainbow.resources import read_graph
 from rainbow_workers.selection.base import JobView
 from rainbow_workers.selection.least_loaded import LeastLoaded
 from rainbow_workers.stores.base import Changes
 from rainbow_workers.world import World
 from rig import resources
-
-from rainbow.jobspec.request import Demand
-from rainbow.models.cluster import ClusterRecord, ClusterState
-from rainbow.resources import read_graph
 
 CLUSTERS = 10_000
 

@@ -15,16 +15,16 @@ from pathlib import Path
 from statistics import median
 
 import pika
-from processes import Site
-from rig import eventually, resources
-from servers_here import rabbitmq, redis
 
+from processes import Site
 from rainbow import codec, topology
 from rainbow.brokers import ConnectOptions, connect
 from rainbow.brokers.base import Message
 from rainbow.client import Client
 from rainbow.errors import RainbowError
 from rainbow.settings import load
+from rig import eventually, resources
+from servers_here import rabbitmq, redis
 
 SAMPLES = 200
 

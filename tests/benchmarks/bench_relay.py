@@ -19,16 +19,16 @@ from pathlib import Path
 from statistics import median
 
 import pika
-from processes import Site
-from rig import eventually, resources
-from servers_here import rabbitmq, redis
 
+from processes import Site
 from rainbow import codec, topology
 from rainbow.brokers import ConnectOptions, connect
 from rainbow.brokers.base import Broker, Message
 from rainbow.client import Client
 from rainbow.errors import RainbowError
 from rainbow.settings import load
+from rig import eventually, resources
+from servers_here import rabbitmq, redis
 
 JOBS = int(os.environ.get("RAINBOW_BENCH_JOBS", "6000"))
 ROUNDS = int(os.environ.get("RAINBOW_BENCH_ROUNDS", "3"))

@@ -24,13 +24,12 @@ import redis
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from rainbow_workers.stores import StoreOptions, open_store
-from rainbow_workers.stores.base import Assignment, Store
-from servers import Private, start_redis
-
 from rainbow.jobspec.request import Demand
 from rainbow.models.cluster import ClusterRecord, StateReport
 from rainbow.models.job import JobEvent
+from rainbow_workers.stores import StoreOptions, open_store
+from rainbow_workers.stores.base import Assignment, Store
+from servers import Private, start_redis
 
 CLUSTERS = 100
 BATCH = 100

@@ -9,12 +9,12 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from rainbow_agents.executors.base import Capacity, Context, Held
-from rainbow_agents.executors.dry_run import DryRunExecutor
-from rainbow_agents.executors.local import LocalExecutor
 
 from rainbow.errors import InvalidSettings
 from rainbow.jobspec.request import Demand
+from rainbow_agents.executors.base import Capacity, Context, Held
+from rainbow_agents.executors.dry_run import DryRunExecutor
+from rainbow_agents.executors.local import LocalExecutor
 from rainbow_agents.executors.testing import ExecutorContract, Rig, RunningExecutorContract
 
 CAPACITY = Capacity(nodes=4, cores=16, gpus=4)

@@ -14,14 +14,13 @@ from hypothesis import strategies as st
 
 pytest.register_assert_rewrite("rainbow_workers.stores.testing")
 
-from rainbow_workers.stores import StoreOptions, open_store  # noqa: E402
-from rainbow_workers.stores.base import Assigned, Changes, Store  # noqa: E402
-from rainbow_workers.stores.testing import assignment, cluster, event  # noqa: E402
-
 from rainbow.errors import Conflict  # noqa: E402
 from rainbow.jobspec.request import Demand  # noqa: E402
 from rainbow.models.cluster import Revocation, StateReport  # noqa: E402
 from rainbow.models.job import RANK, TERMINAL  # noqa: E402
+from rainbow_workers.stores import StoreOptions, open_store  # noqa: E402
+from rainbow_workers.stores.base import Assigned, Changes, Store  # noqa: E402
+from rainbow_workers.stores.testing import assignment, cluster, event  # noqa: E402
 
 #: What is done to a store: called with it and with the versions it gave so far.
 Operation = Callable[[Store, list[int]], Any]

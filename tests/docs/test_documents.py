@@ -92,11 +92,10 @@ def _servers(folder: Path, amqp: str, redis: str, prefix: str, *, with_site: boo
 
 def _run_site(site: Site) -> None:
     """A scheduler, and a cluster `blue` of two nodes whose agent runs jobs here."""
-    from rig import eventually, resources
-
     from rainbow.client import Client
     from rainbow.errors import RainbowError
     from rainbow.settings import load
+    from rig import eventually, resources
 
     site.scheduler()
     site.agent("blue", resources(nodes=2, cores=4, host="blue"), executor="local", options={}, report_every=1.0)

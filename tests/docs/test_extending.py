@@ -109,10 +109,9 @@ def test_the_admission_plugin_shown_admits_and_refuses(monkeypatch: pytest.Monke
             return datetime.date(2026, 5, 2 if cls.weekend else 4)
 
     module["date"] = Day
-    from rainbow_agents.admission import Load
-
     from rainbow.jobspec import read as read_jobspec
     from rainbow.jobspec.simple import simple
+    from rainbow_agents.admission import Load
 
     spec = read_jobspec(simple(["sleep", "1"], duration="5h"))
     job = Dispatch(

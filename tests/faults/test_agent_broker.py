@@ -13,13 +13,13 @@ from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
 import pytest
-from agentrig import Agents, ended, shell, submit
 from proxy import Proxy
+
+from agentrig import Agents, ended, shell, submit
+from rainbow import topology
 from rainbow_agents.executors.base import Context, Held, Listener, Submitted, Work
 from rainbow_agents.executors.dry_run import DryRunExecutor
 from rig import Rig, eventually, resources
-
-from rainbow import topology
 
 WIDE = resources(nodes=16, cores=16)
 
@@ -242,9 +242,8 @@ def test_a_full_disk_stops_the_taking_and_heals(rig: Rig, agents: Agents) -> Non
 def test_held_and_forgotten_jobs_are_ended(rig: Rig, agents: Agents) -> None:
     """A held job that no agent wrote down (killed in between) is ended by the sweep."""
     executor = start(agents, rig, parts={"reconcile_every": 0.5})
-    from rainbow_agents.executors.base import Mark
-
     from rainbow.jobspec.request import Demand
+    from rainbow_agents.executors.base import Mark
 
     mark = Mark(str(uuid.uuid4()), 1, "0" * 16)
     DryRunExecutor.submit(executor, [Work(mark, (), Demand(0, 1, 0))])

@@ -18,10 +18,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from agentrig import Agents, ended, shell, submit
-from rig import Rig, eventually, resources
 
+from agentrig import Agents, ended, shell, submit
 from rainbow import topology
+from rig import Rig, eventually, resources
 
 #: Wide enough that jobs do not queue for long.
 WIDE = resources(nodes=8, cores=8)

@@ -11,13 +11,13 @@ import time
 from collections.abc import Callable, Iterator
 
 import pytest
-from faults.proxy import proxied
-from servers import Private, RedisServer, wait_until
 
+from faults.proxy import proxied
 from rainbow.brokers import ConnectOptions, connect
 from rainbow.brokers.base import Broker
 from rainbow.errors import BadCredentials, BrokerUnavailable, PublishFailed
 from rainbow.testing.brokers import LIMIT, Place, collect
+from servers import Private, RedisServer, wait_until
 
 pytest.importorskip("kombu")
 

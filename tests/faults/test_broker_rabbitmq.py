@@ -9,13 +9,13 @@ import time
 from collections.abc import Callable, Iterator
 
 import pytest
-from faults.proxy import Proxy, proxied
-from servers import Private, RabbitServer, wait_until
 
+from faults.proxy import Proxy, proxied
 from rainbow.brokers import ConnectOptions, connect
 from rainbow.brokers.base import Broker, Delivery
 from rainbow.errors import BadCredentials, BrokerBlocked, PublishFailed, TooLarge
 from rainbow.testing.brokers import LIMIT, Place, collect
+from servers import Private, RabbitServer, wait_until
 
 pytestmark = pytest.mark.timeout(240)
 

@@ -13,11 +13,11 @@ from urllib.parse import urlsplit, urlunsplit
 
 import pytest
 from proxy import Proxy
-from running import Rainbow, completes, eventually
 
 from rainbow.client import Client
 from rainbow.errors import TimedOut, Unavailable
 from rainbow.settings import Settings
+from running import Rainbow, completes, eventually
 
 
 @pytest.fixture

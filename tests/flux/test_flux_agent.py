@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from agentrig import Agents, ended, shell, submit
 from rig import Rig, eventually
 

@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from rainbow_agents.executors.base import Context, Held, Mark, Work
-from rainbow_agents.executors.testing import Rig, RunningExecutorContract, v1
 
 from rainbow.jobspec.request import Demand
 from rainbow.jobspec.to_v1 import FluxJob
+from rainbow_agents.executors.base import Context, Held, Mark, Work
+from rainbow_agents.executors.testing import Rig, RunningExecutorContract, v1
 
 Make = Callable[..., Rig]
 

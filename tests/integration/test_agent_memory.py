@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from agentrig import Agents, ended, shell, submit
+from rainbow.errors import Conflict, Denied
 from rainbow_agents.agent import Agent
 from rig import Rig, eventually, resources
-
-from rainbow.errors import Conflict, Denied
 
 
 @pytest.fixture

@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from agentrig import Agents, shell
-from rainbow_agents.agent import Agent
-from rig import Rig, eventually
 
+from agentrig import Agents, shell
 from rainbow import codec, signing, topology
 from rainbow.brokers.base import Consumer, Delivery, Message
 from rainbow.tokens import KeyRing
+from rainbow_agents.agent import Agent
+from rig import Rig, eventually
 
 
 class Scheduler:

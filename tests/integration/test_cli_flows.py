@@ -16,11 +16,11 @@ from typing import Any
 
 import pytest
 import yaml
-from running import Rainbow, Shell, alone, completes, eventually, fails, graph, io_graph, refuses
 
 from rainbow import topology
 from rainbow.brokers.base import Message
 from rainbow.client import Client
+from running import Rainbow, Shell, alone, completes, eventually, fails, graph, io_graph, refuses
 
 
 @pytest.fixture(autouse=True)
@@ -468,9 +468,8 @@ def test_dead_letters_are_listed_shown_replayed_and_dropped(rainbow: Rainbow, sh
 
 def test_a_replayed_submission_runs_with_the_operators_token(rainbow: Rainbow, sh: Shell) -> None:
     """It died of a name that is known by now (here: put among the dead by hand, as the workers do)."""
-    from rainbow_workers.dead import letter
-
     from rainbow.brokers.base import Delivery
+    from rainbow_workers.dead import letter
 
     rainbow.cluster("blue")
     job = str(uuid.uuid4())

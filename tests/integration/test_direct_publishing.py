@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from rig import Rig, eventually, resources
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "docs"))

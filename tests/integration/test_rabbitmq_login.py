@@ -12,13 +12,13 @@ from pathlib import Path
 
 import jwt
 import pytest
-from faults.proxy import proxied
-from servers import NoServer, Private, RabbitServer, Run, free_ports, start_rabbit, wait_until
 
+from faults.proxy import proxied
 from rainbow.brokers import ConnectOptions, Tls, connect
 from rainbow.brokers.base import Broker
 from rainbow.errors import BadCredentials, BrokerUnavailable, Denied
 from rainbow.testing.brokers import LIMIT, Place, collect
+from servers import NoServer, Private, RabbitServer, Run, free_ports, start_rabbit, wait_until
 
 pytestmark = pytest.mark.timeout(240)
 

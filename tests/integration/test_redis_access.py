@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 import redis
+
+from rainbow.brokers import Tls
+from rainbow.errors import BadCredentials, InvalidSettings, StoreUnavailable
 from rainbow_workers.stores import StoreOptions, open_store
 from rainbow_workers.stores.redis.connection import explain
 from rainbow_workers.stores.testing import assignment, cluster, event, new_id
 from servers import NoServer, Private, RedisServer, free_ports, start_redis
-
-from rainbow.brokers import Tls
-from rainbow.errors import BadCredentials, InvalidSettings, StoreUnavailable
 
 SECRET = "s3cr3t-of-the-store"
 

@@ -14,13 +14,13 @@ from typing import Any
 
 import pytest
 import redis
+
+from rainbow.errors import RainbowError, StoreUnavailable
+from rainbow.jobspec.request import Demand
 from rainbow_workers.stores import StoreOptions, open_store
 from rainbow_workers.stores.base import Store
 from rainbow_workers.stores.testing import assignment, cluster, event, new_id
 from servers import Private, RedisServer, free_ports, start_redis, wait_until
-
-from rainbow.errors import RainbowError, StoreUnavailable
-from rainbow.jobspec.request import Demand
 
 Redis = Private[RedisServer]
 

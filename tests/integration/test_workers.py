@@ -10,12 +10,12 @@ from concurrent.futures import ThreadPoolExecutor
 
 import msgpack
 import pytest
-from rainbow_workers.service import ServiceOptions
-from rig import Rig, eventually, resources
 
 from rainbow import codec, signing, topology
 from rainbow.client.rpc import Rpc
 from rainbow.errors import Conflict, Denied, InvalidInput, NotFound
+from rainbow_workers.service import ServiceOptions
+from rig import Rig, eventually, resources
 
 OPTIONS = ServiceOptions(retry_after=0.5)
 IMPATIENT = ServiceOptions(retry_after=0.5, limits=topology.Limits(dispatch_timeout=2.0))

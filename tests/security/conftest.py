@@ -13,9 +13,8 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent))  # `import doors` in every import mode
 
 from doors import Door, start_with_tokens
-from servers import NoServer, Private, RabbitServer, Run
-
 from rainbow.tokens import KeyRing
+from servers import NoServer, Private, RabbitServer, Run
 
 
 @pytest.fixture(scope="session")

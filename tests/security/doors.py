@@ -11,10 +11,10 @@ from typing import Any
 import pika
 from pika.adapters.blocking_connection import BlockingChannel, BlockingConnection
 from pika.exceptions import ChannelClosedByBroker
-from servers import RabbitServer, start_rabbit
 
 from rainbow import oauth, scopes, tokens
 from rainbow.tokens import KeyRing, Role
+from servers import RabbitServer, start_rabbit
 
 PLUGIN = "rabbitmq_auth_backend_oauth2"
 

@@ -11,14 +11,13 @@ from pathlib import Path
 from typing import Any
 
 from doors import Door
+from rainbow.client import Client
+from rainbow.settings import Settings
+from rainbow.tokens import KeyRing
 from rainbow_agents.agent import Agent
 from rainbow_workers.cli import build
 from rainbow_workers.service import WORKERS
 from servers import wait_until
-
-from rainbow.client import Client
-from rainbow.settings import Settings
-from rainbow.tokens import KeyRing
 
 
 def resources(nodes: int = 4, cores: int = 4, host: str = "n") -> dict[str, Any]:

@@ -9,15 +9,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from doors import Door, get, outcome, publish
 from guarded import Guarded, Stream
-from rainbow_agents import enrolment
-from rainbow_agents.agent import Agent
-from servers import wait_until
-
 from rainbow import topology
 from rainbow.errors import BadCredentials, Denied
 from rainbow.tokens import KeyRing
+from rainbow_agents import enrolment
+from rainbow_agents.agent import Agent
+from servers import wait_until
 
 Make = Callable[..., Guarded]
 

@@ -16,14 +16,14 @@ from typing import Any
 
 import pytest
 import redis
-from rainbow_workers.service import ServiceOptions
-from rig import Rig, eventually, resources
-from servers import Private, RabbitServer, RedisServer, wait_until
 
 from rainbow import topology
 from rainbow.client.rpc import Rpc
 from rainbow.errors import Conflict, Denied, NotFound, RainbowError
 from rainbow.tokens import KeyRing
+from rainbow_workers.service import ServiceOptions
+from rig import Rig, eventually, resources
+from servers import Private, RabbitServer, RedisServer, wait_until
 
 
 @pytest.fixture

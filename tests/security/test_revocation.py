@@ -12,16 +12,16 @@ from typing import Any
 
 import pika
 import pytest
+from pika.exceptions import ChannelClosedByBroker
+
 from doors import Door
 from guarded import Guarded
-from pika.exceptions import ChannelClosedByBroker
-from rainbow_workers.service import ServiceOptions
-from rig import Rig, eventually, resources
-from servers import Private, RedisServer, wait_until
-
 from rainbow import codec, tokens, topology
 from rainbow.brokers.base import Message
 from rainbow.errors import Conflict, Denied, RainbowError
+from rainbow_workers.service import ServiceOptions
+from rig import Rig, eventually, resources
+from servers import Private, RedisServer, wait_until
 
 #: The bound that the documentation states, in seconds.
 BOUND = 5.0

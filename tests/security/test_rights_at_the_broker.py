@@ -8,10 +8,10 @@ from typing import Any
 
 import pika
 import pytest
-from doors import Act, Door, consume, get, log_in, outcome, publish
 from pika.adapters.blocking_connection import BlockingChannel
 from pika.exceptions import AMQPError, ProbableAuthenticationError
 
+from doors import Act, Door, consume, get, log_in, outcome, publish
 from rainbow import scopes, tokens, topology
 from rainbow.brokers import ConnectOptions, connect
 from rainbow.errors import InvalidInput

@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any, Self
 
 import yaml
-from rig import resources
 
 from rainbow.tokens import KeyRing, Role, issue
+from rig import resources
 
 
 class Site:

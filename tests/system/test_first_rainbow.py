@@ -6,10 +6,10 @@ import uuid
 from collections.abc import Iterator
 
 import pytest
-from rainbow_workers.service import Service, ServiceOptions
-from rig import Rig, eventually, resources
 
 from rainbow.errors import InvalidInput
+from rainbow_workers.service import Service, ServiceOptions
+from rig import Rig, eventually, resources
 
 
 @pytest.fixture

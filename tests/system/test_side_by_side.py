@@ -6,13 +6,13 @@ import collections
 from pathlib import Path
 
 import pytest
-from processes import Site
-from rainbow_workers.service import WORKERS
-from rig import eventually, resources
 
+from processes import Site
 from rainbow.client import Client
 from rainbow.errors import RainbowError
 from rainbow.settings import load
+from rainbow_workers.service import WORKERS
+from rig import eventually, resources
 
 JOBS = 300
 

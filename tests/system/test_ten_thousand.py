@@ -10,13 +10,13 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from processes import Site
-from rainbow_workers.stores import StoreOptions, open_store
-from rig import eventually, resources
 
+from processes import Site
 from rainbow.client import Client
 from rainbow.errors import RainbowError
 from rainbow.settings import load
+from rainbow_workers.stores import StoreOptions, open_store
+from rig import eventually, resources
 
 JOBS = int(os.environ.get("RAINBOW_TEST_JOBS", "10000"))
 AGENTS = ("north", "east", "south", "west")

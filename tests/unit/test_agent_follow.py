@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+
 from rainbow_agents.executors.base import Ended, Found, Mark, Recovery, Started
 from rainbow_agents.follow import Plan, compare
 from rainbow_agents.journal import Row

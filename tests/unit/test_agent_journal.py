@@ -7,11 +7,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from rainbow_agents.executors.base import Ended, Mark, Started, Submitted
-from rainbow_agents.journal import Journal, JournalDown, Row
 
 from rainbow.errors import InvalidSettings
 from rainbow.models.job import JobEvent
+from rainbow_agents.executors.base import Ended, Mark, Started, Submitted
+from rainbow_agents.journal import Journal, JournalDown, Row
 
 
 class Clock:

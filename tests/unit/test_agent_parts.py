@@ -8,6 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
+from rainbow.errors import InvalidSettings, NotFound, RainbowError
+from rainbow.jobspec.request import Demand
 from rainbow_agents import health
 from rainbow_agents.discovery import capacity, discover, subsystem_files
 from rainbow_agents.executors.base import Capacity, Mark
@@ -16,9 +19,6 @@ from rainbow_agents.executors.options import read_options
 from rainbow_agents.executors.slots import Slots
 from rainbow_agents.identity import Identity, Registration
 from rainbow_agents.threads import UNEXPECTED, Threads
-
-from rainbow.errors import InvalidSettings, NotFound, RainbowError
-from rainbow.jobspec.request import Demand
 
 
 class TestSlots:

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from rainbow_workers.audit import Audit
 
 from rainbow import tokens
 from rainbow.tokens import KeyRing
+from rainbow_workers.audit import Audit
 
 RING = KeyRing.generate()
 WHO = tokens.verify(RING, tokens.issue(RING, sub="alice", role="submit", ttl=60))

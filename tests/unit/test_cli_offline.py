@@ -14,13 +14,13 @@ from typing import Any
 
 import pytest
 import yaml
-from running import Shell, alone
 
 from rainbow import tokens
 from rainbow.brokers.base import Delivery
 from rainbow.cli import output
 from rainbow.cli.letters import Letter
 from rainbow.errors import InvalidInput
+from running import Shell, alone
 
 
 @pytest.fixture(autouse=True)

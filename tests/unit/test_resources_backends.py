@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from resource_texts import graph, request
 
 from rainbow.errors import InvalidGraph
 from rainbow.plugins import load, names
 from rainbow.resources.vertex import Search, TookTooLong
 from rainbow.resources.vertex_graph import VertexGraph
+from resource_texts import graph, request
 
 
 @pytest.fixture(params=["folded", "vertex"])

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from resource_texts import graph, request
 
 from rainbow.jobspec.request import Constraint, Count, Request, Requirement, Want
 from rainbow.resources import Unmet, match, read_graph
+from resource_texts import graph, request
 
 TEXTS = [
     (

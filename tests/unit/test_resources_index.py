@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from resource_texts import graph, request
 
 from rainbow.jobspec.request import Constraint, Count, Request, Requirement, Want
 from rainbow.resources import ClusterIndex, Summary, match, read_graph
 from rainbow.resources.index import Names
 from rainbow.resources.matcher import Matcher
+from resource_texts import graph, request
 
 SMALL, LARGE = "cluster(2xnode(4xcore))", "cluster(4xnode(8xcore,gpu))"
 

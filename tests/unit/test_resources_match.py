@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from resource_texts import Document, graph, request
 
 from rainbow.errors import UnknownPlugin
 from rainbow.jobspec.request import Constraint, Count, Request, Requirement, Want
 from rainbow.resources import Answer, match, read_graph
+from resource_texts import Document, graph, request
 
 
 def ask(wanted: str | Request, on: str | Document, **more: Any) -> Answer:

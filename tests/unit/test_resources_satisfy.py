@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from resource_texts import graph
 
 from rainbow.cli.exits import run
 from rainbow.resources.satisfy import satisfy, satisfy_rows
+from resource_texts import graph
 
 JOB: dict[str, Any] = {
     "version": 1,

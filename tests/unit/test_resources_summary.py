@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from resource_texts import graph, request
 
 from rainbow.errors import InvalidGraph
 from rainbow.jobspec.request import Count, Request, Requirement, Want
@@ -13,6 +12,7 @@ from rainbow.resources import Summary, match, read_graph, subsystem_name
 from rainbow.resources.hostlist import Hostlist
 from rainbow.resources.identity import Identity, cut, runs
 from rainbow.resources.idset import IdSet
+from resource_texts import graph, request
 
 
 def io(*links: tuple[str, str]) -> dict[str, Any]:

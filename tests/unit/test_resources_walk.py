@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from resource_texts import graph, request
 
 from rainbow.resources import match, read_graph
+from resource_texts import graph, request
 
 BOTH = [
     ("slot4(core2)", "cluster(2xnode(4xcore))"),

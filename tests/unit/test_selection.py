@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
-from rainbow_workers.selection import Selections
-from rainbow_workers.selection.base import Choice, JobView, Load
 
 from rainbow.errors import InvalidInput, UnknownPlugin
 from rainbow.jobspec.request import Demand
+from rainbow_workers.selection import Selections
+from rainbow_workers.selection.base import Choice, JobView, Load
 
 JOB = JobView("j", "u", None, 16, Demand(nodes=2, cores=8))
 

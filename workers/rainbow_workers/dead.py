@@ -13,7 +13,14 @@ from rainbow.logs import redact
 
 _MAX_BODY = 256 << 10
 _HIDDEN = frozenset({"token", "tokens", "secret", "authorization"})
-_TOKEN_FIELD = re.compile(r'("(?:token|secret|authorization)"\s*:\s*)"(?:[^"\\]|\\.)*"', re.IGNORECASE)
+#: As far as a body is read to find secrets in it: the largest that any consumer takes.
+_MAX_READ = 64 << 20
+#: In what cannot be read: the value after such a name, in JSON, YAML or msgpack (its head of a text, then the text).
+_SECRET = re.compile(
+    r"((?:tokens?|secret|authorization)[\"']?"
+    r"(?:\s*[:=]\s*\[?\s*[\"']?|[\xa0-\xbf]|\xd9.|\xda..|\xdb....))[^\s\"',\]}]+",
+    re.IGNORECASE | re.DOTALL,
+)
 
 
 def letter(delivery: Delivery, code: str, detail: str) -> Message:
@@ -39,14 +46,14 @@ def letter(delivery: Delivery, code: str, detail: str) -> Message:
 
 
 def _without_secrets(delivery: Delivery) -> bytes:
-    body = delivery.body[:_MAX_BODY]
     try:
-        data = codec.decode(body, delivery.content_type)
+        data = codec.decode(delivery.body, delivery.content_type, max_bytes=_MAX_READ)
+        if not _HIDDEN & data.keys():
+            return delivery.body[:_MAX_BODY]
+        shown = {k: "***" if k in _HIDDEN else v for k, v in data.items()}
+        binary = (delivery.content_type or "").startswith(codec.MSGPACK)
+        return (codec.encode_msgpack(shown) if binary else codec.encode_json(shown))[:_MAX_BODY]
     except InvalidInput:
-        text = body.decode("utf-8", "replace")
-        return redact(_TOKEN_FIELD.sub(r'\1"***"', text)).encode()
-    if not _HIDDEN & data.keys():
-        return body
-    shown = {k: "***" if k in _HIDDEN else v for k, v in data.items()}
-    binary = (delivery.content_type or "").startswith(codec.MSGPACK)
-    return codec.encode_msgpack(shown) if binary else codec.encode_json(shown)
+        # Latin-1 keeps every byte as it was. A little more than is kept is read, so that no secret is cut in two.
+        text = delivery.body[: 2 * _MAX_BODY].decode("latin-1")
+        return redact(_SECRET.sub(r"\1***", text)).encode("latin-1")[:_MAX_BODY]

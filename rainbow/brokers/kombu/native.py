@@ -32,6 +32,7 @@ class AmqpSession:
 
     keeps_deliveries = False
     idle: float | None = None
+    batch = 1
 
     def __init__(self, connection: Any) -> None:
         self._connection = connection
@@ -87,8 +88,10 @@ class AmqpSession:
 
     # -- publishing ----------------------------------------------------------------------------------
 
-    def publish(self, message: Message) -> RainbowError | None:
-        m = message
+    def publish(self, messages: Sequence[Message]) -> list[RainbowError | None]:
+        return [self._publish(m) for m in messages]
+
+    def _publish(self, m: Message) -> RainbowError | None:
         properties: dict[str, Any] = {"delivery_mode": 2}
         for name in ("message_id", "correlation_id", "reply_to"):
             if (value := getattr(m, name)) is not None:

@@ -15,6 +15,8 @@ class Session(Protocol):
 
     #: Whether what was delivered in an earlier session can still be settled in this one.
     keeps_deliveries: bool
+    #: How many messages `publish` takes at once.
+    batch: int
     #: Seconds between looks for messages; None when `poll` itself waits for them.
     idle: float | None
 
@@ -24,8 +26,8 @@ class Session(Protocol):
 
     def stats(self, queue: str) -> QueueStats: ...
 
-    def publish(self, message: Message) -> RainbowError | None:
-        """Send one message and wait until the broker has it."""
+    def publish(self, messages: Sequence[Message]) -> list[RainbowError | None]:
+        """Send up to `batch` messages and wait until the broker has them; one outcome each."""
 
     def subscribe(self, queue: str, prefetch: int, *, private: bool) -> bool:
         """Begin to consume; False when there is no such queue yet."""

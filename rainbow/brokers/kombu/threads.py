@@ -174,7 +174,7 @@ class Manager(_Worker):
         self._max_in_flight = max_in_flight
         self._timeout = publish_timeout
         self._sweep_at: float | None = None
-        self._sending = False
+        self._sending = 0
 
     # -- any thread
 
@@ -261,10 +261,12 @@ class Manager(_Worker):
 
     def _send(self, session: Session, item: _Publish) -> None:
         while item.next < len(item.messages):
-            self._sending = True
-            outcome = session.publish(item.messages[item.next])
-            self._sending = False
-            self._settle(item, outcome)
+            chunk = item.messages[item.next : item.next + session.batch]
+            self._sending = len(chunk)
+            outcomes = session.publish(chunk)
+            self._sending = 0
+            for outcome in outcomes:
+                self._settle(item, outcome)
 
     def _settle(self, item: _Publish, outcome: RainbowError | None) -> None:
         item.receipt.settle(item.start + item.next, outcome)
@@ -275,11 +277,12 @@ class Manager(_Worker):
                 self._wake.notify_all()
 
     def _session_gone(self) -> None:
-        """The message that was on its way may or may not have arrived: its sender is told."""
+        """What was on its way may or may not have arrived: its sender is told."""
         item = self._work[0] if self._work else None
-        if isinstance(item, _Publish) and self._sending:
-            self._sending = False
-            self._settle(item, PublishFailed(f"not confirmed before the connection was lost: {self.down}"))
+        if isinstance(item, _Publish):
+            while self._sending:
+                self._sending -= 1
+                self._settle(item, PublishFailed(f"not confirmed before the connection was lost: {self.down}"))
         self._drop_late(f"no connection: {self.down}")
         if self._ending:
             self._drop_all(PublishFailed(f"not sent before closing: {self.down}"))

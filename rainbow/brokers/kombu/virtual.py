@@ -15,7 +15,7 @@ from typing import Any
 from rainbow.brokers.base import REPLIES, Delivery, Message, QueueStats
 from rainbow.brokers.deaths import Reason, with_death
 from rainbow.brokers.differences import WHAT_TO_DO
-from rainbow.brokers.kombu.queues import Known, Queues, expires
+from rainbow.brokers.kombu.queues import Known, Put, Queues, expires
 from rainbow.brokers.routing import matches
 from rainbow.errors import NotFound, QueueFull, RainbowError, TopologyMismatch, Unroutable
 from rainbow.topology import Queue, Topology
@@ -32,6 +32,7 @@ class VirtualSession:
     """A Session on queues that only hold messages."""
 
     keeps_deliveries = True
+    batch = 100
 
     def __init__(self, queues: Queues, channel: Any, connection: Any, *, idle: float) -> None:
         self._queues = queues
@@ -81,11 +82,27 @@ class VirtualSession:
 
     # -- publishing ----------------------------------------------------------------------------------
 
-    def publish(self, message: Message) -> RainbowError | None:
-        m = message
-        if m.exchange == "" and m.routing_key.startswith(PRIVATE):
-            return self._answer(m)
+    def publish(self, messages: Sequence[Message]) -> list[RainbowError | None]:
         known = self._queues.known()
+        outcomes: list[RainbowError | None] = []
+        puts: list[Put] = []
+        sizes: dict[str, int] = {}
+        for m in messages:
+            if m.exchange == "" and m.routing_key.startswith(PRIVATE):
+                outcomes.append(self._answer(m, puts))
+            else:
+                outcomes.append(self._route(known, m, puts, sizes))
+        self._queues.put(puts)
+        return outcomes
+
+    def _answer(self, m: Message, puts: list[Put]) -> RainbowError | None:
+        if not self._queues.consumers(m.routing_key):
+            return Unroutable("whoever asked is gone")
+        puts.append((m.routing_key, self._payload(m, None), True))
+        return None
+
+    def _route(self, known: Known, m: Message, puts: list[Put], sizes: dict[str, int]) -> RainbowError | None:
+        """Add what `m` is to become to `puts`; `sizes` are the lengths of bounded queues with what is in `puts`."""
         if m.exchange and m.exchange not in known.exchanges:
             return Unroutable(f"there is no exchange {m.exchange!r}: declare the topology first")
         queues = _route(known, m.exchange, m.routing_key)
@@ -93,22 +110,22 @@ class VirtualSession:
             if m.mandatory:
                 return Unroutable(f"no queue takes {m.routing_key!r} from exchange {m.exchange!r}")
             return None
-        full = [q.name for q in queues if q.max_length is not None and self._queues.size(q.name) >= q.max_length]
+        full: QueueFull | None = None
         for queue in queues:
-            if queue.name not in full:
-                self._put(queue, m)
-        return QueueFull(f"queue {full[0]!r} is full") if full else None
+            if queue.max_length is not None:
+                if queue.name not in sizes:
+                    sizes[queue.name] = self._queues.size(queue.name)
+                if sizes[queue.name] >= queue.max_length:
+                    full = full or QueueFull(f"queue {queue.name!r} is full")
+                    continue
+                sizes[queue.name] += 1
+            puts.append(self._put(queue, m))
+        return full
 
-    def _answer(self, m: Message) -> RainbowError | None:
-        if not self._queues.consumers(m.routing_key):
-            return Unroutable("whoever asked is gone")
-        self._queues.put(m.routing_key, self._payload(m, None), private=True)
-        return None
-
-    def _put(self, queue: Queue, m: Message) -> None:
+    def _put(self, queue: Queue, m: Message) -> Put:
         if m.expiration is not None and queue.message_ttl is None:
             self._queues.mark_expiring(queue.name)
-        self._queues.put(queue.name, self._payload(m, queue.message_ttl), private=False)
+        return queue.name, self._payload(m, queue.message_ttl), False
 
     def _payload(self, m: Message, queue_ttl: float | None) -> dict[str, Any]:
         lives = [t for t in (queue_ttl, m.expiration) if t is not None]
@@ -199,10 +216,8 @@ class VirtualSession:
         spec = known.queues.get(queue)
         exchange = spec.dead_letter if spec is not None else None
         if exchange is not None:
-            for payload in payloads:
-                message = self._dead(queue, exchange, payload, reason)
-                for target in _route(known, exchange, message.routing_key):
-                    self._put(target, message)
+            dead = [self._dead(queue, exchange, payload, reason) for payload in payloads]
+            self._queues.put([self._put(target, m) for m in dead for target in _route(known, exchange, m.routing_key)])
         self._queues.done(payloads)
 
     def _dead(self, queue: str, exchange: str, payload: dict[str, Any], reason: Reason) -> Message:

@@ -22,9 +22,10 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-import flux
 import flux.constants
 import flux.job
+
+import flux
 
 #: Seconds between looks whether the broker still answers, and within which it has to.
 PROBE_EVERY = 1.0

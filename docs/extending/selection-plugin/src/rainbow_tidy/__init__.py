@@ -9,9 +9,8 @@ import random
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from rainbow_workers.selection.base import Choice, Fleet, JobView
-
 from rainbow.errors import InvalidInput
+from rainbow_workers.selection.base import Choice, Fleet, JobView
 
 
 class Tidy:
