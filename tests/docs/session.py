@@ -15,7 +15,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from documents import Block, Command, as_shown
+from documents import ROOT, Block, Command, as_shown
 
 #: Seconds: guards against a hang only.
 LIMIT = 120.0
@@ -29,7 +29,9 @@ class Session:
         self, folder: Path, environment: Mapping[str, str] | None = None, replace: Mapping[str, str] | None = None
     ) -> None:
         self.folder = folder / "work"
-        self.folder.mkdir(parents=True)
+        # Documents name the demo's data as they are in a checkout.
+        (self.folder / "rainbow" / "demo").mkdir(parents=True)
+        (self.folder / "rainbow" / "demo" / "data").symlink_to(ROOT / "rainbow" / "demo" / "data")
         self._replace = dict(replace or {})
         self.said: list[str] = []
         kept = {k: v for k, v in os.environ.items() if not k.startswith(("RAINBOW_", "PYTEST_", "XDG_"))}

