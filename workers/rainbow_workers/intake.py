@@ -10,9 +10,9 @@ from collections.abc import Callable, Mapping
 from typing import Any
 from uuid import UUID, uuid4
 
-from rainbow import codec, plugins, signing, topology
+from rainbow import codec, plugins, signing
 from rainbow.brokers.base import Delivery
-from rainbow.errors import BadSignature, Denied, InvalidInput, RainbowError
+from rainbow.errors import Denied, InvalidInput, RainbowError
 from rainbow.jobspec import Jobspec, read_cached
 from rainbow.jobspec.simple import simple
 from rainbow.models.job import Dispatch, Reason, SubmitRequest
@@ -20,7 +20,7 @@ from rainbow.models.wire import parse
 from rainbow.tokens import Principal, Verifier, check_body, revoked
 from rainbow_workers.decide import Job
 from rainbow_workers.keys import ClusterKeys
-from rainbow_workers.ticket import HELD_DISPATCH, KIND, REGISTRATION, ROUTE, Refusal, Ticket
+from rainbow_workers.ticket import HELD_DISPATCH, KIND, ORIGIN, REGISTRATION, ROUTE, Refusal, Ticket
 
 AUTHORIZATION = "authorization"
 _RIGHT_TO_SUBMIT = frozenset({"submit", "admin"})
@@ -174,6 +174,7 @@ class Intake:
             tried = {c: r for c, r in tried.items() if not r.retryable}
         ticket.hold_headers = {
             KIND: HELD_DISPATCH,
+            ORIGIN: delivery.headers.get(ORIGIN),
             signing.HEADER: delivery.headers.get(signing.HEADER),
             REGISTRATION: delivery.headers.get(REGISTRATION),
         }
@@ -221,11 +222,8 @@ class Intake:
         """A dispatch of ours and its route. Raises BadSignature or InvalidInput."""
         data = codec.decode(delivery.body, codec.MSGPACK, max_bytes=4 * self._max_bytes, max_depth=self._max_depth + 8)
         dispatch = parse(Dispatch, data)
-        registration = delivery.headers.get(REGISTRATION)
-        if not isinstance(registration, str):
-            raise BadSignature("the dispatch names no registration")
-        cluster = topology.check_cluster_name(dispatch.cluster)
-        signing.check(self._keys.of(cluster, registration), delivery.body, delivery.headers.get(signing.HEADER))
+        # Not the signature for its cluster: with that key, an agent could send back a job that never left from here.
+        signing.check(self._keys.origin, delivery.body, delivery.headers.get(ORIGIN))
         held = self._held_route(delivery.headers, dispatch.id)
         return dispatch, held or codec.decode(signing.unseal(self._verifier.ring, dispatch.route), codec.MSGPACK)
 

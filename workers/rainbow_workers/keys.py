@@ -30,6 +30,11 @@ class ClusterKeys:
         """What workers sign their own events with."""
         return self._derived().own
 
+    @property
+    def origin(self) -> Mapping[str, bytes]:
+        """What proves that a dispatch which came back left from here: a cluster has the key of its own signature."""
+        return self._derived().origin
+
     def of(self, cluster: str, registration: str) -> Mapping[str, bytes]:
         """The keys of a cluster's registration, by kid, the signing one first."""
         derived = self._derived()
@@ -54,6 +59,7 @@ class _Derived:
     def __init__(self, ring: KeyRing) -> None:
         self.ring = ring
         self.own: Mapping[str, bytes] = {kid: signing.derive(key, "worker") for kid, key in ring.keys}
+        self.origin: Mapping[str, bytes] = {kid: signing.derive(key, "origin") for kid, key in ring.keys}
         self.known: OrderedDict[tuple[str, str], Mapping[str, bytes]] = OrderedDict()
 
 

@@ -24,7 +24,7 @@ from rainbow_workers.decide import MAX_NAMED, Decider, Decision, Job
 from rainbow_workers.intake import route_of
 from rainbow_workers.keys import ClusterKeys
 from rainbow_workers.stores.base import Assignment, Store
-from rainbow_workers.ticket import RECORDED, REGISTRATION, ROUTE, Refusal, Ticket
+from rainbow_workers.ticket import ORIGIN, RECORDED, REGISTRATION, ROUTE, Refusal, Ticket
 from rainbow_workers.world import World
 
 log = logging.getLogger(__name__)
@@ -178,6 +178,7 @@ class Placer:
             priority=job.priority,
             headers={
                 signing.HEADER: signing.sign(self._keys.of(cluster, registration), body),
+                ORIGIN: signing.sign(self._keys.origin, body),
                 REGISTRATION: registration,
             },
         )

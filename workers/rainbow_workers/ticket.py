@@ -15,6 +15,8 @@ KIND = "rainbow-kind"
 ROUTE = "rainbow-route"
 REGISTRATION = "rainbow-registration"
 RECORDED = "rainbow-recorded"
+#: A second signature of a dispatch, by a key that only workers have.
+ORIGIN = "rainbow-origin"
 
 #: `rainbow-kind` of a dispatch that waits in a hold queue for another try.
 HELD_DISPATCH = "held-dispatch"
