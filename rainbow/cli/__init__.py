@@ -5,6 +5,10 @@ from __future__ import annotations
 
 def main() -> None:
     """Run the command line and leave the process with its exit code."""
-    from rainbow.cli.exits import run
+    try:
+        from rainbow.cli.exits import run
 
-    raise SystemExit(run())
+        code = run()
+    except KeyboardInterrupt:  # while the program itself was still being read
+        code = 130
+    raise SystemExit(code)

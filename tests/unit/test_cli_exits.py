@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import subprocess
 import sys
 import time
@@ -156,15 +155,23 @@ def test_a_reader_that_goes_away_is_no_error() -> None:
 
 def test_ctrl_c_ends_quietly(tmp_path: Any) -> None:
     """A real signal, while a command waits for a registrar that is not there."""
-    script = (
-        "import sys, threading, os, signal\n"
-        "threading.Timer(1.0, os.kill, (os.getpid(), signal.SIGINT)).start()\n"
-        "from rainbow.cli.exits import run\n"
-        "from rainbow import topology\n"
-        "from rainbow.brokers import ConnectOptions, connect\n"
-        "connect(ConnectOptions(url='memory://quiet')).declare(topology.core())\n"
-        "sys.exit(run(['clusters']))\n"
-    )
+    script = """
+import os, signal, sys, threading, time
+from rainbow import topology
+from rainbow.brokers import ConnectOptions, connect
+from rainbow.cli.exits import run
+
+broker = connect(ConnectOptions(url="memory://quiet"))
+broker.declare(topology.core())
+
+def interrupt():
+    while not broker.stats(topology.CONTROL_QUEUE).messages:  # until the question is asked
+        time.sleep(0.02)
+    os.kill(os.getpid(), signal.SIGINT)
+
+threading.Thread(target=interrupt, daemon=True).start()
+sys.exit(run(["clusters", "--timeout", "50"]))
+"""
     env = {**os.environ, "RAINBOW_BROKER_URL": "memory://quiet", "RAINBOW_TOKEN": "x.y.z"}
     began = time.monotonic()
     done = subprocess.run(
@@ -173,8 +180,7 @@ def test_ctrl_c_ends_quietly(tmp_path: Any) -> None:
     assert done.returncode == 130, done.stderr
     assert done.stdout == ""
     assert done.stderr == ""
-    assert time.monotonic() - began < 25  # the time limit of the call is 30 s
-    assert signal.SIGINT == 2
+    assert time.monotonic() - began < 45
 
 
 def test_version(capsys: Any) -> None:
