@@ -96,12 +96,12 @@ def test_the_plugin_is_the_one_that_is_shown() -> None:
     assert shown
 
 
-def test_the_admission_plugin_shown_admits_and_refuses(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_admission_plugin_shown_admits_and_refuses() -> None:
     (code,) = (b.body for b in read(EXTENDING / "admission.md").blocks if b.language == "python")
     module: dict[str, Any] = {}
     exec(compile(code, "admission.md", "exec"), module)
 
-    class Day(datetime.date):
+    class Day:
         weekend = True
 
         @classmethod
