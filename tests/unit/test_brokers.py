@@ -10,11 +10,14 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from rainbow.brokers import ConnectOptions, Tls, connect, redact
 from rainbow.brokers.base import Broker, Message, Receipt
 from rainbow.brokers.deaths import is_cycle, with_death
 from rainbow.brokers.differences import difference
+from rainbow.brokers.outstanding import Outstanding
 from rainbow.brokers.rabbitmq import wire
 from rainbow.brokers.routing import matches
 from rainbow.errors import InvalidInput, InvalidSettings, PublishFailed, TimedOut, UnknownPlugin
@@ -306,3 +309,48 @@ def test_a_loop_on_a_cancelled_consumer_does_not_spin(memory: Broker) -> None:
     for _ in range(3):
         assert consumer.take(1, 10.0) == []
     assert 0.1 < time.monotonic() - began < 10
+
+
+# -- acks -------------------------------------------------------------------------------------------------
+
+
+@given(
+    st.integers(1, 40).flatmap(
+        lambda n: st.tuples(
+            st.just(n), st.permutations(range(1, n + 1)), st.lists(st.integers(1, 8)), st.sets(st.integers(1, n))
+        )
+    )
+)
+def test_acks_cover_exactly_what_was_done(case: tuple[int, list[int], list[int], set[int]]) -> None:
+    """Played to a model of the broker: after each turn it waits for exactly those that are not done (S04)."""
+    count, order, cuts, refused = case
+    outstanding = Outstanding()
+    broker = set(range(1, count + 1))
+    for tag in broker:
+        outstanding.delivered(tag)
+    expected = set(broker)
+    while order:
+        size = cuts.pop() if cuts else len(order)
+        turn, order = order[:size], order[size:]
+        for tag in turn:
+            if tag in refused:
+                assert outstanding.remove(tag)
+                broker.discard(tag)
+        outstanding.ack(t for t in turn if t not in refused)
+        expected.difference_update(turn)
+        for tag, multiple in outstanding.acks():
+            assert tag in broker
+            broker = {t for t in broker if t > tag} if multiple else broker - {tag}
+        assert broker == expected
+    assert outstanding.acks() == []
+
+
+def test_a_run_in_order_is_one_ack() -> None:
+    outstanding = Outstanding()
+    for tag in range(1, 101):
+        outstanding.delivered(tag)
+    outstanding.ack(range(1, 51))
+    assert outstanding.acks() == [(50, True)]
+    outstanding.ack([60, 60, 999])
+    assert outstanding.acks() == [(60, False)]
+    assert not outstanding.remove(60)

@@ -12,6 +12,7 @@ from amqp import exceptions as amqp_exceptions
 
 from rainbow.brokers.base import REPLIES, Delivery, Message, QueueStats
 from rainbow.brokers.differences import WHAT_TO_DO, difference
+from rainbow.brokers.outstanding import BURST, LINGER, Outstanding
 from rainbow.errors import (
     BrokerUnavailable,
     Denied,
@@ -41,10 +42,13 @@ class AmqpSession:
         self._returned: list[RainbowError] = []
         self._arrived: list[Delivery] = []
         self._consumer = ""
+        self._outstanding = Outstanding()
+        self._burst_at = float("-inf")
 
     def _open(self) -> Any:
         if self._channel is None or not self._channel.is_open:
             self._channel = self._connection.channel()
+            self._outstanding.clear()
             self._channel.events["basic_return"].add(self._on_return)
         return self._channel
 
@@ -145,6 +149,7 @@ class AmqpSession:
         raise BrokerUnavailable(f"the broker cancelled the consumer of {self._queue!r}")
 
     def _on_message(self, message: Any) -> None:
+        self._outstanding.delivered(message.delivery_tag)
         p, info = message.properties, message.delivery_info
         body = message.body
         self._arrived.append(
@@ -178,16 +183,22 @@ class AmqpSession:
         return arrived
 
     def ack(self, deliveries: Sequence[Delivery]) -> None:
-        for d in self._mine(deliveries):
-            self._channel.basic_ack(d.tag)
+        self._outstanding.ack(d.tag for d in self._mine(deliveries))
+        acks = self._outstanding.acks()
+        for tag, multiple in acks:
+            self._channel.basic_ack(tag, multiple=multiple)
+        if len(acks) > BURST:
+            self._burst_at = time.monotonic()
 
     def reject(self, deliveries: Sequence[Delivery]) -> None:
         for d in self._mine(deliveries):
-            self._channel.basic_reject(d.tag, requeue=False)
+            if self._outstanding.remove(d.tag):
+                self._channel.basic_reject(d.tag, requeue=False)
 
     def requeue(self, deliveries: Sequence[Delivery]) -> None:
         for d in self._mine(deliveries):
-            self._channel.basic_reject(d.tag, requeue=True)
+            if self._outstanding.remove(d.tag):
+                self._channel.basic_reject(d.tag, requeue=True)
 
     def _mine(self, deliveries: Sequence[Delivery]) -> Sequence[Delivery]:
         """Answers are not acknowledged."""
@@ -196,6 +207,8 @@ class AmqpSession:
     def unsubscribe(self, held: Sequence[Delivery]) -> None:
         """Closing the channel gives back what is unsettled."""
         if self._channel is not None and self._channel.is_open:
+            if time.monotonic() - self._burst_at < LINGER:
+                time.sleep(LINGER)
             self._channel.close()
 
     # -- keeping up ----------------------------------------------------------------------------------

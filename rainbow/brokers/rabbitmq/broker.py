@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 from rainbow.brokers.base import REPLIES, Consumer, Message, QueueStats, Receipt, Status, check_prefetch
@@ -64,6 +65,7 @@ class RabbitMQBroker:
         self._consumers: list[QueueConsumer] = []
         self._reply_consumers: list[ReplyConsumer] = []
         self._calls: list[calls.Call[object]] = []
+        self._end_links: Callable[[], None] | None = None
         self._io = IoThread(f"{options.name}-amqp")
         self._publisher = Publisher(
             self._io,
@@ -170,6 +172,8 @@ class RabbitMQBroker:
         self._in.leave(consumer)
         if consumer in self._consumers:
             self._consumers.remove(consumer)
+        if self._end_links is not None and not self._consumers:
+            self._end_links()
 
     def _add_replies(self, replies: ReplyConsumer) -> None:
         self._reply_consumers.append(replies)
@@ -199,10 +203,16 @@ class RabbitMQBroker:
         self._publisher.stop(error)
         for call in list(self._calls):
             call.fail(BrokerUnavailable("the broker connection is closed"))
-        for consumer in list(self._consumers):
-            consumer.end()
         for replies in list(self._reply_consumers):
             replies.end()
+        self._end_links = partial(self._do_end_links, ended)
+        for consumer in list(self._consumers):
+            consumer.end()  # the last one ends the links
+        if self._end_links is not None and not self._consumers:
+            self._end_links()
+
+    def _do_end_links(self, ended: threading.Event) -> None:
+        self._end_links = None
         waiting = [self._out, self._in]
 
         def done(link: Link) -> None:
@@ -211,4 +221,4 @@ class RabbitMQBroker:
                 ended.set()
 
         for link in (self._out, self._in):
-            link.end(lambda link=link: done(link))  # type: ignore[misc]
+            link.end(partial(done, link))

@@ -18,6 +18,7 @@ from pika import exceptions as pika_exceptions
 
 from rainbow.backoff import Backoff
 from rainbow.brokers.base import CANCELLED_PAUSE, REPLIES, Delivery
+from rainbow.brokers.outstanding import BURST, LINGER, Outstanding
 from rainbow.brokers.rabbitmq.loop import IoThread
 from rainbow.brokers.rabbitmq.publisher import Publisher
 from rainbow.brokers.rabbitmq.wire import Connection, ack_frame, nack_frame
@@ -131,10 +132,8 @@ class QueueConsumer:
         self._connection: Connection | None = None
         self._channel: Any = None
         self._epoch = 0
-        #: Tags the broker waits for, the lowest of them, and the highest seen.
-        self._unsettled: set[int] = set()
-        self._low = self._high = 0
-        self._acked: set[int] = set()
+        self._outstanding = Outstanding()
+        self._burst_at = float("-inf")
         self._refused: list[tuple[int, bool]] = []
         self._retry: Any = None
         self._cancelled = False
@@ -175,54 +174,32 @@ class QueueConsumer:
     # -- settling ------------------------------------------------------------------------------------
 
     def _settle_acks(self, items: list[tuple[int, int]]) -> None:
-        epoch, unsettled = self._epoch, self._unsettled
-        for e, tag in items:
-            if e == epoch and tag in unsettled:
-                self._acked.add(tag)
+        epoch = self._epoch
+        self._outstanding.ack(tag for e, tag in items if e == epoch)
         self._io.at_end_of_turn(self._send_settled)
 
     def _settle_refusals(self, items: list[tuple[int, int]], requeue: bool) -> None:
         for epoch, tag in items:
-            if epoch == self._epoch and tag in self._unsettled and tag not in self._acked:
-                self._unsettled.discard(tag)
+            if epoch == self._epoch and self._outstanding.remove(tag):
                 self._refused.append((tag, requeue))
         self._io.at_end_of_turn(self._send_settled)
 
     def _send_settled(self) -> None:
-        """Send what was settled in this turn, as few frames as can be.
+        """Send what was settled in this turn, in one write.
 
-        `multiple` covers a run only from the lowest tag the broker waits for, in which every one is acked: it
-        would take any other delivery below with it. Requeued ones go in order: a quorum queue hands returned
-        messages out in the order they came back.
+        Requeued ones go in order: a quorum queue hands returned messages out in the order they came back.
         """
         channel, connection = self._channel, self._connection
         if channel is None or connection is None or not channel.is_open:
-            self._acked.clear()
-            self._refused.clear()
             return
         number = channel.channel_number
         frames = [nack_frame(number, tag, requeue) for tag, requeue in sorted(self._refused)]
         self._refused.clear()
-        acked, unsettled = self._acked, self._unsettled
-        run: list[int] = []
-        tag = self._low
-        while tag <= self._high:
-            if tag in acked:
-                run.append(tag)
-            elif tag in unsettled:
-                break
-            tag += 1
-        self._low = tag
-        if run:
-            frames.append(ack_frame(number, run[-1], len(run) > 1))
-            acked.difference_update(run)
-            unsettled.difference_update(run)
-        if acked:
-            frames += [ack_frame(number, t, False) for t in sorted(acked)]
-            unsettled -= acked
-            acked.clear()
+        frames += [ack_frame(number, tag, multiple) for tag, multiple in self._outstanding.acks()]
         if frames:
             connection.send(b"".join(frames))
+            if len(frames) > BURST:
+                self._burst_at = time.monotonic()
 
     # -- the channel ---------------------------------------------------------------------------------
 
@@ -250,7 +227,6 @@ class QueueConsumer:
         if channel is not self._channel:
             return
         self._epoch += 1
-        self._low, self._high = 1, 0
         channel.add_on_cancel_callback(lambda _frame: self._on_cancel(channel))
         channel.basic_qos(prefetch_count=self._prefetch, global_qos=False)
         channel.basic_consume(
@@ -270,9 +246,7 @@ class QueueConsumer:
     def _on_message(self, channel: Any, method: Any, props: Any, body: bytes) -> None:
         if channel is not self._channel:
             return
-        tag = method.delivery_tag
-        self._unsettled.add(tag)
-        self._high = tag
+        self._outstanding.delivered(method.delivery_tag)
         self._buffer.put(_delivery(self._queue, method, props, body, self._epoch))
 
     def wake(self) -> None:
@@ -328,8 +302,7 @@ class QueueConsumer:
         self._channel = None
         # From here on what was delivered is of an older epoch; the broker gives it to somebody else.
         self._epoch += 1
-        self._unsettled.clear()
-        self._acked.clear()
+        self._outstanding.clear()
         self._refused.clear()
         self._buffer.clear()
 
@@ -347,7 +320,14 @@ class QueueConsumer:
             self._finish()
             return
         self._send_settled()
-        channel.close(0, "cancelled")
+        if time.monotonic() - self._burst_at < LINGER:
+            self._io.later(LINGER, lambda: self._close(channel))
+        else:
+            self._close(channel)
+
+    def _close(self, channel: Any) -> None:
+        if channel is self._channel and channel.is_open:
+            channel.close(0, "cancelled")
 
     def _finish(self) -> None:
         if not self._done.is_set():
