@@ -73,10 +73,10 @@ def fold(
 
     def in_order(row: list[int], shape: Shape | None) -> list[int]:
         """Children as their parent's shape has them; equal execution targets by their key."""
-        if shape is None or len(shape.children) > 1:
-            row.sort(key=lambda v: rank_of[shape_of[v]])
-        if shape is None or any([child.is_target for child, _ in shape.children]):
+        if shape is None or any(child.is_target for child, _ in shape.children):
             row.sort(key=lambda v: (rank_of[shape_of[v]], target_key(v) if is_target[atom_of[v]] else ()))
+        elif len(shape.children) > 1:
+            row.sort(key=lambda v: rank_of[shape_of[v]])
         return row
 
     order: list[int] = []
@@ -88,7 +88,7 @@ def fold(
         if row is not None:
             shape = shapes[shape_of[vertex]]
             row = in_order(row, shape)
-            if any([child.children for child, _ in shape.children]):
+            if any(child.children for child, _ in shape.children):
                 stack.extend(reversed(row))
             else:
                 order += row

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from itertools import islice
+from itertools import islice, repeat
 from typing import Any
 
 from rainbow.errors import InvalidGraph
@@ -245,26 +245,24 @@ class JgfRows:
 
     def parents(self) -> list[int]:
         """The parent of each vertex. A second parent is left out, with a warning: nothing may count twice."""
-        parent = [-1] * len(self.atom_of)
         index = self.index
         try:
-            pairs = list(zip(map(index.__getitem__, self.sources), map(index.__getitem__, self.ends), strict=True))
+            above = list(map(index.__getitem__, self.sources))
+            below = list(map(index.__getitem__, self.ends))
         except KeyError:
             source, target = next(
                 (s, t) for s, t in zip(self.sources, self.ends, strict=True) if s not in index or t not in index
             )
             missing = source if source not in index else target
             raise InvalidGraph(f"edge {clip(source)} -> {clip(target)}: there is no vertex {clip(missing)}") from None
-        again = -1
-        for above, below in pairs:
-            if parent[below] < 0:
-                parent[below] = above
-            elif parent[below] != above and again < 0:
-                again = below
-        if again >= 0:
-            name = next(key for key, at in index.items() if at == again)
-            self.warnings.append(f"vertex {clip(name)} is contained more than once; only the first counts")
-        return parent
+        # Of a key that comes twice a dict keeps the last: backwards, so that it is the first edge.
+        first = dict(zip(reversed(below), reversed(above), strict=True))
+        if len(first) < len(below):
+            again = next((end for end, start in zip(below, above, strict=True) if first[end] != start), None)
+            if again is not None:
+                name = clip(next(islice(index, again, None)))
+                self.warnings.append(f"vertex {name} is contained more than once; only the first counts")
+        return list(map(first.get, range(len(self.atom_of)), repeat(-1)))
 
     def folded(self) -> tuple[Folded, list[str]]:
         """Fold what was collected. Returns the fold and the vertex keys by vertex number.

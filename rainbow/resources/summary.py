@@ -10,6 +10,8 @@ import zlib
 from array import array
 from collections.abc import Mapping
 from hashlib import blake2b
+from itertools import chain
+from operator import sub
 from typing import Any
 
 import msgpack
@@ -46,10 +48,8 @@ class VertexKeys:
             numbers = array("q", map(int, keys))
         except (ValueError, OverflowError):
             numbers = array("q")
-        if len(numbers) == len(keys) and all(map(str.__eq__, map(str, numbers), keys)):
-            steps = array("q", numbers)
-            for at in range(len(steps) - 1, 0, -1):
-                steps[at] -= steps[at - 1]
+        if len(numbers) == len(keys) and "\n".join(map(str, numbers)) == "\n".join(keys):
+            steps = array("q", map(sub, numbers, chain((0,), numbers)))
             return cls(b"n" + zlib.compress(steps.tobytes(), 1))
         try:
             packed: bytes = msgpack.packb(keys)
