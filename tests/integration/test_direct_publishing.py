@@ -118,7 +118,7 @@ def test_the_message_id_is_the_id_when_there_is_none(rig: Rig) -> None:
 
 
 def test_a_wrong_field_is_named(rig: Rig, run: Callable[..., str], tmp_path: Path) -> None:
-    wrong = program(tmp_path, "submit.py", **{'"nodes": 1': '"node": 1', '["cluster"]': '["error"]'})
+    wrong = program(tmp_path, "submit.py", **{'"nodes": 1': '"node": 1', 'get("cluster")': 'get("error")'})
     assert "invalid unknown field 'node'" in run(sys.executable, wrong)
     # The next good one is served.
     assert "assigned blue" in run(sys.executable, program(tmp_path, "submit.py"))
