@@ -63,6 +63,10 @@ RejectCode = Literal["no-fit", "busy", "policy", "bad-spec", "bad-signature", "e
 RETRYABLE_REJECTS: frozenset[str] = frozenset({"busy", "error", "timed-out", "queue-full"})
 
 
+#: A number no scheduler would give could fence a job for good.
+MAX_ATTEMPT = 100_000
+
+
 def _uuid(value: str) -> str:
     try:
         return str(UUID(value))
@@ -199,7 +203,7 @@ class Dispatch(OpenWire):
 
     version: Literal[1] = 1
     id: str
-    attempt: int
+    attempt: Annotated[int, Field(ge=1, le=MAX_ATTEMPT)]
     cluster: str
     name: str | None = None
     jobspec: dict[str, Any]
@@ -221,8 +225,7 @@ class JobEvent(OpenWire):
 
     version: Literal[1] = 1
     id: str
-    # Bounded: a number no scheduler would give could fence a job for good.
-    attempt: Annotated[int, Field(ge=0, le=100_000)] = 0
+    attempt: Annotated[int, Field(ge=0, le=MAX_ATTEMPT)] = 0
     cluster: str | None = None
     state: State
     at: Annotated[float, Field(ge=0, le=1e11, allow_inf_nan=False)]
