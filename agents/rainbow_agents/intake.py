@@ -342,7 +342,12 @@ class Intake:
             return
         flights = []
         now = time.monotonic()
+        first: dict[tuple[str, int], Job] = {}
         for job in jobs:
+            first.setdefault(job.key, job)
+        # A copy in the same batch would count as a try of its own: it comes again, and finds this one under way.
+        copies = [job.delivery for job in jobs if first[job.key] is not job]
+        for job in first.values():
             mark = Mark(job.dispatch.id, job.dispatch.attempt, new_claim())
             flights.append(Flight(job, mark, now))
         try:
@@ -350,7 +355,7 @@ class Intake:
                 [(f.mark, f.job.dispatch.user, f.job.dispatch.name, f.job.dispatch.priority) for f in flights]
             )
         except JournalDown:
-            self._requeue([f.job.delivery for f in flights])
+            self._requeue([*copies, *(f.job.delivery for f in flights)])
             raise
         works = []
         for flight in flights:
@@ -362,6 +367,8 @@ class Intake:
                 self._flights[flight.mark] = flight
                 self._by_key[flight.job.key] = flight
             works.append(_work(flight))
+        if copies:
+            self._requeue(copies)
         self.executor.submit(works)
 
     # -- settling -----------------------------------------------------------------------------------------------
