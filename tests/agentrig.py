@@ -63,14 +63,14 @@ class Agents:
     def __init__(self, rig: Rig, folder: Path) -> None:
         self.rig = rig
         self.folder = folder
-        self._agents: list[Agent] = []
+        self.running: list[Agent] = []
         self._programs: list[subprocess.Popen[bytes]] = []
 
     def start(self, cluster: str = "blue", *, taking: bool = True, **given: Any) -> Agent:
         """An agent in this process, taking jobs unless told otherwise. `parts` go to Agent, the rest to settings."""
         parts = given.pop("parts", {})
         agent = Agent(settings(self.rig, self.folder / "agents", cluster, **given), **parts)
-        self._agents.append(agent)
+        self.running.append(agent)
         agent.start()
         if taking:
             eventually(lambda: agent.state == "running" or agent.failure, 60)
@@ -126,7 +126,7 @@ class Agents:
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
-        for agent in self._agents:
+        for agent in self.running:
             agent.stop()
 
 
