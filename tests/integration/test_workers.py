@@ -240,9 +240,11 @@ def test_what_is_wrong_is_named(rig: Rig, fields: dict[str, object], words: str)
 def test_a_jobspec_without_tasks_is_refused(rig: Rig) -> None:
     rig.register("red")
     spec = {"version": 1, "resources": [{"type": "node", "count": 1}], "attributes": {}}
-    answer = rig.submit(jobspec=spec)
-    assert answer["status"] == "invalid"
-    assert "tasks" in answer["error"]
+    for jobspec in (spec, {"version": 1}, "version: 1\nresources: {a: {type: node, count: 1}}\n"):
+        answer = rig.submit(jobspec=jobspec)
+        assert answer["status"] == "invalid"
+        assert "tasks" in answer["error"]
+    assert rig.submit(jobspec={"version": 1}, satisfy_only=True)["status"] == "satisfied"
 
 
 def test_a_large_body_is_refused_with_the_limit(rig: Rig) -> None:

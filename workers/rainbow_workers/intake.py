@@ -91,6 +91,8 @@ class Intake:
         if request.match is not None:
             plugins.load("rainbow.match", request.match.name)
         jobspec = _jobspec(request)
+        if not jobspec.tasks and not request.satisfy_only:
+            raise InvalidInput("the jobspec has no tasks: say what to run, or ask with satisfy_only")
         hold_until = submitted_at + request.hold if request.hold else 0.0
         allowed: frozenset[str] = first.clusters
         for other in principals[1:]:

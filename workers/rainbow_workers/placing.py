@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import queue
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import islice
 from typing import Any, cast
 
@@ -209,7 +209,8 @@ class Placer:
             return
         if decision.status == "held":
             ticket.messages.append(self._hold(ticket, decision.retry_in))
-        events.append(_event(job, cast(State, decision.status), now, detail=decision.detail, answer=reply))
+        detail = decision.detail or _summed_up(decision.reasons)
+        events.append(_event(job, cast(State, decision.status), now, code=decision.status, detail=detail, answer=reply))
         self._reply(ticket, reply)
 
     def _refused(self, ticket: Ticket, now: float, events: list[JobEvent]) -> None:
@@ -373,6 +374,14 @@ def _event(job: Job, state: Any, now: float, **more: Any) -> JobEvent:
     return JobEvent(
         id=job.id, attempt=max(0, job.attempt - 1), state=state, at=now, user=job.user, name=job.name, **more
     )
+
+
+def _summed_up(reasons: Mapping[str, Reason], most: int = 3) -> str | None:
+    """The first few reasons in one line, for lists: the answer has them all."""
+    shown = [f"{cluster}: {reason.detail or reason.code}" for cluster, reason in islice(reasons.items(), most)]
+    if len(reasons) > most:
+        shown.append(f"and {len(reasons) - most} more")
+    return "; ".join(shown) or None
 
 
 def _assigned(job: Job | None, cluster: str | None, now: float) -> dict[str, Any]:

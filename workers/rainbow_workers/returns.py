@@ -87,6 +87,8 @@ class Returns:
         current = record is not None and record.attempt == dispatch.attempt
         if current and record is not None and record.state == "rejected":
             return Reason(code=record.code or "error", detail=record.detail or "")
+        if dispatch.cluster not in self._world.clusters:
+            return Reason(code="deleted", detail="its cluster was deleted")
         if (record is not None and not current) or last_try:
             return Reason(code="error", detail="rejected without a reason")
         return None
