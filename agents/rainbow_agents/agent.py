@@ -79,7 +79,7 @@ class Agent:
         self.settings = settings
         self.state_dir = settings.agent.state_dir / self.cluster
         self._connect = connect or self._connect_broker
-        self._make_executor = executor or self._load_executor
+        self._make_executor = executor or cast(MakeExecutor, plugins.load("rainbow.executors", settings.agent.executor))
         self._summary = summary or self._discover
         self._reconcile_every = reconcile_every
         self._settle_within = settle_within
@@ -387,9 +387,6 @@ class Agent:
     def _connect_broker(self, user: str | None, password: Password | None) -> Broker:
         options = connect_options(self.settings, f"rainbow-agent {self.cluster}", user=user, password=password)
         return brokers.connect(options)
-
-    def _load_executor(self, context: Context, listener: Listener) -> Executor:
-        return cast(Executor, plugins.load("rainbow.executors", self.settings.agent.executor)(context, listener))
 
     def _discover(self) -> Summary:
         return discover(self.settings.agent.graph, self.settings.agent.subsystems)
