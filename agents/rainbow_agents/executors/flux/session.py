@@ -35,6 +35,8 @@ ANSWER_WITHIN = 10.0
 SUBMIT_WITHIN = 30.0
 RECONNECT_MOST = 2.0
 _TRIES = 30
+#: Shapes of jobs found feasible that are remembered.
+_SHAPES = 10_000
 
 #: What of the journal is of use. `submit` must be among them, or its end mark cannot be told from an empty reply.
 ALLOW = dict.fromkeys(("submit", "urgency", "start", "finish", "exception", "clean"), 1)
@@ -174,6 +176,7 @@ class Session:
         self.asked: dict[int, bool] = {}
         self.queues: Json = {}
         self.feasibility = True
+        self.feasible: dict[str, bool] = {}
         self.resources_known = False
         self.probed: float | None = None
         self.why: str | None = None
@@ -362,6 +365,7 @@ class Session:
         if not events:  # the end mark of what was before
             self.resources_known = True
         elif self.resources_known:
+            self.feasible.clear()
             try:
                 self.say("changed", graph=any(event["name"].startswith("resource-") for event in events))
             except Closed:
@@ -411,8 +415,10 @@ class Session:
 
     def check(self, job: Json, index: int, numbers: list[int]) -> None:
         """Could this part ever run? Asked of the scheduler where it answers that."""
-        unit = job["units"][index]
-        if not self.feasibility:
+        spec = self.with_queue(job["units"][index]["spec"])
+        # The answer hangs on the resources asked for and the constraints alone, and most jobs are like others.
+        shape = json.dumps([spec["resources"], spec["attributes"]["system"].get("constraints")], sort_keys=True)
+        if not self.feasibility or shape in self.feasible:
             self.submit(job, index, numbers)
             return
 
@@ -425,10 +431,11 @@ class Session:
                 else:
                     self.failed(job, numbers, exc, future)
                     return
+            if len(self.feasible) < _SHAPES:
+                self.feasible[shape] = True
             self.submit(job, index, numbers)
 
-        payload = {"jobspec": self.with_queue(unit["spec"])}
-        self.handle.rpc("feasibility.check", payload).then(answered, timeout=SUBMIT_WITHIN)
+        self.handle.rpc("feasibility.check", {"jobspec": spec}).then(answered, timeout=SUBMIT_WITHIN)
 
     def with_queue(self, spec: Json) -> Json:
         """The jobspec with what its queue requires of nodes, which the check does not look up by itself."""
