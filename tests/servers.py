@@ -102,23 +102,31 @@ class Run:
         with open(self.folder / "lock", "w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             notes: dict[str, Any] = json.loads(self._notes.read_text()) if self._notes.exists() else {}
-            yield notes
-            self._notes.write_text(json.dumps(notes))
+            try:
+                yield notes
+            finally:
+                self._notes.write_text(json.dumps(notes))
 
     def end(self) -> None:
-        """Take away our vhosts, end what was started (and nothing else), remove the folder."""
+        """Take away our vhosts, end what was started (and nothing else), remove the folder.
+
+        A broker too busy to drop the vhosts keeps the folder there: the next run does it.
+        """
+        done = True
         with self.locked() as notes:
-            if server := notes.get("rabbitmq"):
-                found = RabbitServer.from_json(server)
-                if not found.group:
-                    with contextlib.suppress(NoServer):
-                        found.drop_vhosts(f"{VHOST_PREFIX}{self.name}-")
+            server = notes.get("rabbitmq") or notes.get("probed")
+            if server and not server["group"]:
+                try:
+                    RabbitServer.from_json(server).drop_vhosts(f"{VHOST_PREFIX}{self.name}-")
+                except (NoServer, subprocess.SubprocessError):
+                    done = False
             for server in notes.values():
                 if server.get("group"):
                     end_group(server["group"], server["started"])
                 if server.get("container"):
                     subprocess.run(["docker", "rm", "-f", server["container"]], capture_output=True, check=False)
-        shutil.rmtree(self.folder, ignore_errors=True)
+        if done:
+            shutil.rmtree(self.folder, ignore_errors=True)
 
 
 def started_at(pid: int) -> str:
@@ -320,12 +328,12 @@ def find_rabbit(run: Run) -> RabbitServer:
     with run.locked() as notes:
         if "rabbitmq" in notes:
             return RabbitServer.from_json(notes["rabbitmq"])
-        server = _find_rabbit(run)
+        server = _find_rabbit(run, notes)
         notes["rabbitmq"] = server.to_json()
         return server
 
 
-def _find_rabbit(run: Run) -> RabbitServer:
+def _find_rabbit(run: Run, notes: dict[str, Any]) -> RabbitServer:
     why = []
     given = os.environ.get("RAINBOW_TEST_AMQP_URL")
     for url in [given] if given else ["amqp://guest:guest@127.0.0.1:5672"]:
@@ -334,7 +342,7 @@ def _find_rabbit(run: Run) -> RabbitServer:
             why.append(f"nothing answers on {server.host}:{server.port}")
             continue
         try:
-            return _with_control(server, run)
+            return _with_control(server, run, notes)
         except NoServer as exc:
             why.append(str(exc))
     if given:
@@ -348,7 +356,7 @@ def _find_rabbit(run: Run) -> RabbitServer:
     raise NoServer("; ".join(why))
 
 
-def _with_control(server: RabbitServer, run: Run) -> RabbitServer:
+def _with_control(server: RabbitServer, run: Run, notes: dict[str, Any]) -> RabbitServer:
     """`server` with a way to make vhosts: rabbitmqctl if it may, else the management API."""
     why = []
     api = os.environ.get("RAINBOW_TEST_AMQP_MANAGEMENT_URL", f"http://{server.host}:15672").rstrip("/")
@@ -356,6 +364,7 @@ def _with_control(server: RabbitServer, run: Run) -> RabbitServer:
         if tried.ctl_env is not None and server.host not in ("127.0.0.1", "localhost", "::1"):
             continue
         try:
+            notes["probed"] = tried.to_json()  # a probe that fails may have made its vhost all the same
             tried.make_vhosts([f"{VHOST_PREFIX}{run.name}-probe"])
         except (NoServer, OSError, subprocess.SubprocessError) as exc:
             why.append(str(exc))
