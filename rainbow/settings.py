@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, ValidationError
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, ValidationError
 
 from rainbow.errors import InvalidSettings
 from rainbow.models.wire import ClusterName, explain
@@ -33,6 +33,8 @@ def _path(value: Any) -> Any:
 
 
 Location = Annotated[Path, BeforeValidator(_path)]
+#: Used by programs that are started elsewhere, too.
+Folder = Annotated[Path, BeforeValidator(_path), AfterValidator(Path.absolute)]
 Seconds = Annotated[float, Field(gt=0)]
 
 
@@ -146,7 +148,7 @@ class AgentSettings(_Section):
 
     executor: str = "flux"
     options: dict[str, Any] = Field(default_factory=dict)
-    state_dir: Location = Path("~/.local/state/rainbow-agent").expanduser()
+    state_dir: Folder = Path("~/.local/state/rainbow-agent").expanduser()
     graph: Location | None = None
     subsystems: Location | None = None
     matcher: Literal["count", "fluxion"] = "count"

@@ -114,9 +114,10 @@ class Instance:
         try:
             self._child("scheduler", "rainbow_workers.cli", self.config)
             self._await_registrar(timeout)
+            began = time.time()
             for plan in agents:
                 self._child(f"agent-{plan.cluster}", "rainbow_agents.cli", self._agent_dir(plan.cluster) / FILE_NAME)
-            self._await_clusters({p.cluster for p in agents}, timeout)
+            self._await_clusters({p.cluster for p in agents}, began, timeout)
         except BaseException:
             self.stop()
             raise
@@ -161,7 +162,7 @@ class Instance:
                 else:
                     return
 
-    def _await_clusters(self, names: set[str], timeout: float) -> None:
+    def _await_clusters(self, names: set[str], began: float, timeout: float) -> None:
         from rainbow.client import Client
         from rainbow.settings import load
 
@@ -169,7 +170,8 @@ class Instance:
         with Client(settings=load(self.config, {})) as client:
             while True:
                 self.check()
-                alive = {c.name for c in client.clusters() if c.alive}
+                # Heard of since this start: what an earlier run left behind does not count.
+                alive = {c.name for c in client.clusters() if c.alive and (c.state_at or 0.0) >= began}
                 if names <= alive:
                     return
                 if time.monotonic() > deadline:

@@ -31,6 +31,8 @@ def test_two_of_each_worker_share_the_work(tmp_path: Path, amqp_url: str, redis_
             eventually(lambda: sum(c.alive for c in client.clusters()) == 2, 90)
             jobs = client.submit_many([{"command": ["true"], "nodes": 1} for _ in range(JOBS)])
             records = [job.wait(120) for job in jobs]
+            odd = [client.status([r.id])[0] for r in records if r.state != "completed"]
+        assert not odd, odd[:2]
         assert collections.Counter((r.state, r.cluster) for r in records) == {("completed", "open"): JOBS}
         starts = collections.Counter(job_id for job_id, _ in site.starts(["open", "closed"]))
         assert set(starts.values()) == {1}

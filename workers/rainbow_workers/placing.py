@@ -29,6 +29,9 @@ from rainbow_workers.world import World
 
 log = logging.getLogger(__name__)
 
+#: Decisions that are not revised later.
+_FINAL = frozenset({"no-match", "unsatisfiable", "satisfied"})
+
 
 class Placer:
     """Places tickets of one consumer. One thread calls `place`; receipts settle in the broker's thread."""
@@ -67,7 +70,7 @@ class Placer:
         """Decide and hand over. Raises StoreUnavailable when nothing was decided: the caller gives the batch back."""
         now = self._clock()
         with self._world.lock:
-            decisions = [self._decide(t, now) for t in tickets]
+            decisions = self._decide_all(tickets, now)
             assignments = [
                 self._assignment(t.job, d, now)
                 for t, d in zip(tickets, decisions, strict=True)
@@ -100,6 +103,19 @@ class Placer:
         self._publish(tickets, consumer, self._tell(told))
 
     # -- deciding -------------------------------------------------------------------------------------------
+
+    def _decide_all(self, tickets: Sequence[Ticket], now: float) -> list[Decision | None]:
+        """A decision for each ticket. No is only said with the newest view of the clusters: one that was registered a
+        moment ago may be known to the store alone."""
+        decisions = [self._decide(t, now) for t in tickets]
+        final = [at for at, d in enumerate(decisions) if d is not None and d.status in _FINAL]
+        if final:
+            before = self._world.generation
+            self._world.apply(self._store.clusters.changes(self._world.version))
+            if self._world.generation != before:
+                for at in final:
+                    decisions[at] = self._decide(tickets[at], now)
+        return decisions
 
     def _decide(self, ticket: Ticket, now: float) -> Decision | None:
         if ticket.job is None:
@@ -217,7 +233,9 @@ class Placer:
         refusal = ticket.refusal
         assert refusal is not None
         ticket.messages.clear()
-        reply = {"version": 1, "id": ticket.id, "status": refusal.status, "error": refusal.error, "reasons": {}}
+        # The registry is not looked at for a message that says nothing we may act on: its counters stay 0.
+        nothing = answer(ticket.id, Decision("no-match"), 0)
+        reply = {**nothing, "status": refusal.status, "error": refusal.error}
         log.info(
             "submission refused",
             extra={"action": "refuse", "job": ticket.id, "code": refusal.code, "detail": refusal.error},
