@@ -65,6 +65,10 @@ def connect(options: ConnectOptions) -> Broker:
 def redact(url: str) -> str:
     """The URL without its password, for logs and errors."""
     parts = urlsplit(url)
+    if "@" in url and not parts.netloc:
+        # No URL as it should be: whatever stands before the host is taken for a login.
+        head, _, host = url.rpartition("@")
+        return f"{head.partition('//')[0] if '//' in head else ''}***@{host}"
     if "@" not in parts.netloc:
         return url
     host = parts.netloc.rpartition("@")[2]

@@ -68,11 +68,13 @@ class QueueStats:
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """How the connection is: `blocked` holds the broker's reason while it takes no messages."""
+    """How the connection is: `blocked` holds the broker's reason while it takes no messages, `problem` what stood in
+    the way of the last try to connect, while there is no connection."""
 
     connected: bool
     blocked: str | None = None
     reconnects: int = 0
+    problem: str | None = None
 
 
 class Receipt:

@@ -62,8 +62,10 @@ class Connection:
                         "start it, or set broker.url (RAINBOW_BROKER_URL)"
                     )
             if waited > limit:
+                problem = self.broker.status.problem
                 raise BrokerUnavailable(
-                    f"the broker {redact(self._url)} did not let us in within {limit:g} s; `rainbow doctor` says more"
+                    f"the broker {redact(self._url)} did not let us in within {limit:g} s"
+                    + (f": {problem}" if problem else "; `rainbow doctor` says more")
                 )
             time.sleep(0.002)
         self._reached = True

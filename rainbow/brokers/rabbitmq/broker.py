@@ -134,7 +134,9 @@ class RabbitMQBroker:
     @property
     def status(self) -> Status:
         connected = self._publisher.ready and (self._in.up or not self._in.started)
-        return Status(connected, self._publisher.blocked, self._out.reconnects + self._in.reconnects)
+        error = None if connected else self._out.last_error or self._in.last_error
+        reconnects = self._out.reconnects + self._in.reconnects
+        return Status(connected, self._publisher.blocked, reconnects, None if error is None else str(error))
 
     # -- more than the contract ----------------------------------------------------------------------
 
