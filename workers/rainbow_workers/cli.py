@@ -6,10 +6,17 @@ import logging
 import signal
 import sys
 import threading
+from contextlib import ExitStack
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+if TYPE_CHECKING:
+    from rainbow.brokers.base import Broker
+    from rainbow.settings import Settings
+    from rainbow_workers.service import Service
+    from rainbow_workers.stores.base import Store
 
 log = logging.getLogger(__name__)
 
@@ -28,7 +35,8 @@ def run(
     """Run the workers: schedule submissions, keep the registry, record events, place anew what comes back."""
     from rainbow import logs, settings
     from rainbow.errors import InvalidInput
-    from rainbow_workers.service import WORKERS, Service
+    from rainbow_workers import metrics
+    from rainbow_workers.service import WORKERS
 
     given = settings.load(config)
     logs.setup(given.log_level, given.log_format)
@@ -41,21 +49,22 @@ def run(
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
     broker, store, service = build(given, workers, declare=declare)
-    try:
+    address = given.scheduler.metrics
+    with ExitStack() as ending:
+        ending.callback(store.close)
+        ending.callback(broker.close)
+        ending.callback(service.stop)
+        if address is not None:
+            ending.callback(metrics.serve(service, address))
         service.start()
         log.info("workers run", extra={"action": "start", "workers": ",".join(workers)})
         while not stop.wait(0.5):
             error = service.failed()
             if error is not None:
                 raise error
-    finally:
-        service.stop()
-        broker.close()
-        store.close()
-    assert isinstance(service, Service)
 
 
-def build(given: object, workers: tuple[str, ...], *, declare: bool) -> tuple:  # type: ignore[type-arg]
+def build(given: Settings, workers: tuple[str, ...], *, declare: bool) -> tuple[Broker, Store, Service]:
     """Broker, store and service from the settings."""
     from rainbow import scopes, settings
     from rainbow.brokers import Tls, connect
@@ -64,7 +73,6 @@ def build(given: object, workers: tuple[str, ...], *, declare: bool) -> tuple:  
     from rainbow_workers.service import Service, ServiceOptions
     from rainbow_workers.stores import StoreOptions, open_store
 
-    assert isinstance(given, settings.Settings)
     ring = KeyRing.load(given.keyring)
     tls = given.store.tls
     store = open_store(
@@ -125,6 +133,10 @@ def main() -> None:
     except RainbowError as exc:
         print(f"rainbow-scheduler: {exc.message}", file=sys.stderr)  # noqa: T201
         raise SystemExit(exc.exit_code) from None
+    except Exception as exc:
+        # A worker died of something nobody foresaw: its log line has the traceback, whoever restarts us needs a code.
+        print(f"rainbow-scheduler: ended by {type(exc).__name__}: {exc}", file=sys.stderr)  # noqa: T201
+        raise SystemExit(1) from None
 
 
 if __name__ == "__main__":

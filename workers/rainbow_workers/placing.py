@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import queue
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import islice
 from typing import Any, cast
@@ -58,6 +59,8 @@ class Placer:
         self._clock = clock
         #: Jobs whose dispatch found no queue, or a full one: they are placed anew with the next batch.
         self._again: queue.SimpleQueue[Ticket] = queue.SimpleQueue()
+        #: How many jobs ended how, for the metrics.
+        self.outcomes: Counter[str] = Counter()
 
     def pending(self) -> list[Ticket]:
         """Tickets to be placed once more."""
@@ -83,6 +86,10 @@ class Placer:
                 self._world.version = 0
                 raise
             self._recheck(tickets)
+        for ticket, decision in zip(tickets, decisions, strict=True):
+            known = ticket.refusal or decision
+            if known is not None:
+                self.outcomes[known.status] += 1
         standing = iter(outcomes)
         events: list[JobEvent] = []
         told: list[dict[str, Any]] = []

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 import time
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -80,6 +81,7 @@ class Service:
         self.world = World(self._options.alive_after)
         follow_ring = RingFile(self._options.ring_file, self._use).look if self._options.ring_file else None
         self._follower = Follower(self.world, store, self._verifier, also=follow_ring or (lambda: None))
+        self._placers: list[Placer] = []
         self.workers = [self._worker(name) for name in self._options.workers]
 
     def start(self) -> None:
@@ -107,6 +109,10 @@ class Service:
 
     def _use(self, ring: KeyRing) -> None:
         self._verifier.ring = ring
+
+    def outcomes(self) -> Counter[str]:
+        """How many jobs were assigned, held, denied, and so on, since the start."""
+        return sum((p.outcomes for p in self._placers), Counter())
 
     def failed(self) -> BaseException | None:
         """What ended a worker that should still run: the process must end with it."""
@@ -143,7 +149,7 @@ class Service:
         )
 
     def _placer(self, decider: Decider) -> Placer:
-        return Placer(
+        placer = Placer(
             self._broker,
             self._store,
             self.world,
@@ -152,6 +158,8 @@ class Service:
             lambda: self._verifier.ring,
             reserve_s=self._options.reserve,
         )
+        self._placers.append(placer)
+        return placer
 
     def _scheduler(self) -> Task:
         decider = self._decider()

@@ -83,6 +83,11 @@ class Worker(threading.Thread):
         self._stopping = threading.Event()
         self.error: BaseException | None = None
         self.handled = 0
+        self.looked_at = time.monotonic()
+
+    @property
+    def task_name(self) -> str:
+        return self._task.name
 
     def stop(self) -> None:
         self._stopping.set()
@@ -99,6 +104,7 @@ class Worker(threading.Thread):
         consumer: Consumer | None = None
         try:
             while not self._stopping.is_set():
+                self.looked_at = time.monotonic()
                 try:
                     self._task.ready()
                     if consumer is None:

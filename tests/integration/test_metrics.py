@@ -1,0 +1,50 @@
+"""The metrics of a scheduler, scraped as Prometheus does."""
+
+from __future__ import annotations
+
+import re
+import urllib.request
+import uuid
+
+import pytest
+
+from rainbow.errors import InvalidSettings
+from rainbow_workers import metrics
+from rig import Rig, eventually
+from servers import free_ports
+
+
+def test_decisions_deliveries_and_clusters_are_counted() -> None:
+    name, [port] = uuid.uuid4().hex, free_ports(1)
+    with Rig(f"memory://{name}", f"memory://{name}") as rig:
+        stop = metrics.serve(rig.service, f"127.0.0.1:{port}")
+        try:
+            rig.register("red")
+            rig.register("blue")
+            for _ in range(3):
+                assert rig.submit(command=["a"])["status"] == "assigned"
+            rig.submit(command=["a"], nodes=999)
+            rig.submit(token="bad", command=["a"])
+            rig.rpc.call({"op": "drain", "cluster": "blue"})
+
+            def scrape() -> dict[str, float]:
+                with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
+                    text = answer.read().decode()
+                return {k: float(v) for k, v in re.findall(r"^(rainbow_\S+) (\S+)$", text, re.MULTILINE)}
+
+            found = eventually(lambda: scrape() if scrape().get('rainbow_clusters{state="drained"}') else None)
+        finally:
+            stop()
+    assert found['rainbow_jobs_total{outcome="assigned"}'] == 3
+    assert found['rainbow_jobs_total{outcome="no-match"}'] == 1
+    assert found['rainbow_jobs_total{outcome="denied"}'] == 1
+    assert found['rainbow_deliveries_total{worker="scheduler"}'] == 5
+    assert found['rainbow_clusters{state="open"}'] == 1
+    assert found['rainbow_idle_seconds{worker="scheduler"}'] < 30
+
+
+@pytest.mark.parametrize("address", ["nowhere", "127.0.0.1:", "127.0.0.1:99999", "127.0.0.1:x"])
+def test_an_address_that_is_none_is_refused(address: str) -> None:
+    name = uuid.uuid4().hex
+    with Rig(f"memory://{name}", f"memory://{name}") as rig, pytest.raises(InvalidSettings):
+        metrics.serve(rig.service, address)

@@ -1,0 +1,69 @@
+"""Metrics for Prometheus: read from the workers when they are asked for, so that the hot path only counts.
+
+Labels are bounded: workers, kinds of outcome, states of clusters; never names of jobs or users.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from rainbow.errors import InvalidSettings
+from rainbow_workers.service import Service
+
+
+def serve(service: Service, address: str) -> Callable[[], None]:
+    """Answer ``http://ADDRESS/metrics`` (``HOST:PORT``; the host is 127.0.0.1 when left out). Gives what stops it.
+
+    Raises InvalidSettings without prometheus-client, or for an address that cannot be used.
+    """
+    try:
+        from prometheus_client import CollectorRegistry, start_http_server
+    except ImportError:
+        raise InvalidSettings("metrics need prometheus-client: pip install 'rainbow-hpc[metrics]'") from None
+    host, _, port = address.rpartition(":")
+    if not port.isdigit() or int(port) > 65_535:
+        raise InvalidSettings(f"scheduler.metrics is HOST:PORT, not {address!r}")
+    registry = CollectorRegistry()
+    registry.register(Collector(service))
+    try:
+        server, thread = start_http_server(int(port), host or "127.0.0.1", registry)
+    except OSError as exc:
+        raise InvalidSettings(f"metrics cannot be served on {address}: {exc.strerror or exc}") from None
+
+    def stop() -> None:
+        server.shutdown()
+        server.server_close()
+        thread.join(5)
+
+    return stop
+
+
+class Collector:
+    """What prometheus-client asks at each scrape."""
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+
+    def collect(self) -> Iterator[Any]:
+        from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+
+        handled = CounterMetricFamily("rainbow_deliveries", "Deliveries handled.", labels=["worker"])
+        progress = GaugeMetricFamily(
+            "rainbow_idle_seconds", "Seconds since a worker last looked for deliveries.", labels=["worker"]
+        )
+        now = time.monotonic()
+        for worker in self._service.workers:
+            handled.add_metric([worker.task_name], worker.handled)
+            progress.add_metric([worker.task_name], max(0.0, now - worker.looked_at))
+        outcomes = CounterMetricFamily("rainbow_jobs", "Decisions on jobs, by outcome.", labels=["outcome"])
+        for outcome, count in sorted(self._service.outcomes().items()):
+            outcomes.add_metric([outcome], count)
+        world = self._service.world
+        unreachable, drained = len(world.unreachable), len(world.drained - world.unreachable)
+        clusters = GaugeMetricFamily("rainbow_clusters", "Registered clusters, by state.", labels=["state"])
+        clusters.add_metric(["open"], len(world.clusters) - unreachable - drained)
+        clusters.add_metric(["drained"], drained)
+        clusters.add_metric(["unreachable"], unreachable)
+        yield from (handled, progress, outcomes, clusters)
