@@ -1,0 +1,103 @@
+from __future__ import annotations
+
+import random
+
+from rainbow.jobspec import read_cached, simple
+from rainbow.jobspec.request import Demand
+from rainbow.models.cluster import ClusterRecord, ClusterState
+from rainbow.models.job import Reason
+from rainbow.resources import read_graph
+from rainbow_workers.decide import Decider, Job
+from rainbow_workers.stores.base import Changes
+from rainbow_workers.world import World
+from rig import resources
+
+SPEC = read_cached(simple(["true"], nodes=2))
+
+
+def record(name: str, nodes: int = 4, **more: object) -> ClusterRecord:
+    summary = read_graph(resources(nodes=nodes))
+    return ClusterRecord(
+        name=name, registration="r", identity="i", summary=summary.to_bytes(), digest=summary.digest, **more
+    )
+
+
+def world_of(*records: ClusterRecord) -> World:
+    world = World()
+    world.apply(Changes(1, clusters={r.name: r for r in records}))
+    return world
+
+
+def job(**more: object) -> Job:
+    return Job(id="j", user="u", jobspec=SPEC, allowed=frozenset({"*"}), submitted_at=0.0, **more)  # type: ignore[arg-type]
+
+
+def decider(world: World, **more: object) -> Decider:
+    return Decider(world, rng=random.Random(1), **more)  # type: ignore[arg-type]
+
+
+def test_a_state_update_leaves_what_is_known_of_matching_alone() -> None:
+    world = world_of(record("a"), record("b"))
+    deciding = decider(world)
+    deciding.decide(job(satisfy_only=True), 0.0)
+    matches = world.index.query(SPEC.request)
+    before = (world.generation, matches.version, matches.candidates)
+    world.apply(Changes(2, states={"a": ClusterState(values={"nodes_free": 0})}, reserved={"b": Demand(1, 8, 0)}))
+    matches = world.index.query(SPEC.request)
+    assert (world.generation, matches.version, matches.candidates) == before
+    assert world.load("a").free.nodes == 0
+    assert world.load("b").free.nodes == 3
+
+
+def test_what_changes_candidates_is_noticed() -> None:
+    world = world_of(record("a"))
+    deciding = decider(world)
+    assert deciding.decide(job(), 0.0).cluster == "a"
+    world.apply(Changes(2, clusters={"a": record("a", drained="maintenance")}))
+    refused = deciding.decide(job(), 0.0)
+    assert (refused.status, refused.reasons["a"].code) == ("no-match", "drained")
+    world.apply(Changes(3, clusters={"a": None, "b": record("b")}))
+    assert deciding.decide(job(), 0.0).cluster == "b"
+    world.apply(Changes(9, reset=True))
+    assert deciding.decide(job(), 0.0).status == "no-match"
+    assert world.clusters == {}
+
+
+def test_a_silent_cluster_is_a_last_resort() -> None:
+    world = world_of(record("a"), record("b"))
+    world.apply(Changes(2, states={"a": ClusterState(heartbeat_at=100.0), "b": ClusterState(heartbeat_at=100.0)}))
+    world.apply(Changes(3, states={"b": ClusterState(heartbeat_at=195.0)}))
+    world.look_around(200.0)
+    assert {decider(world).decide(job(), 200.0).cluster for _ in range(20)} == {"b"}
+    world.look_around(300.0)
+    assert decider(world).decide(job(), 300.0).status == "assigned"
+
+
+def test_a_summary_that_cannot_be_read_is_a_problem_of_that_cluster_alone() -> None:
+    broken = ClusterRecord(name="x", registration="r", identity="i", summary=b"\x00nonsense", digest="d")
+    world = world_of(record("a"), broken)
+    assert set(world.clusters) == {"a"}
+    assert "x" in world.problems
+
+
+def test_a_busy_refusal_waits_longer_each_time_and_has_an_end() -> None:
+    world = world_of(record("a"))
+    deciding = decider(world, retry_after=5.0, max_attempts=6)
+    waits = []
+    for attempt in range(2, 9):
+        decision = deciding.decide(job(attempt=attempt, tried={"a": Reason(code="busy")}), 0.0)
+        waits.append(decision.retry_in if decision.status == "held" else decision.status)
+    assert waits == [5.0, 10.0, 20.0, 40.0, 80.0, "unsatisfiable", "unsatisfiable"]
+
+
+def test_hold_waits_for_a_cluster_and_no_longer() -> None:
+    deciding = decider(world_of())
+    assert deciding.decide(job(hold_until=100.0), 98.0).retry_in == 2.0
+    assert deciding.decide(job(hold_until=100.0), 100.0).status == "no-match"
+
+
+def test_deciding_deducts_at_once() -> None:
+    world = world_of(record("a"), record("b"))
+    deciding = decider(world)
+    placed = [deciding.decide(job(), 0.0).cluster for _ in range(4)]
+    assert sorted(str(p) for p in placed) == ["a", "a", "b", "b"]
