@@ -281,9 +281,7 @@ def test_an_agent_that_fails_tells_nothing_and_shows_nothing_in_ps(rig: Rig, tmp
         agent = Agent(settings)
         agent.start()
         eventually(lambda: agent.health().ok, 60)
-        job = rig.submit(
-            command=["/bin/sh", "-c", "env; ps axww -o args; ps axeww -o args | grep -c x >/dev/null; exit 3"]
-        )
+        job = rig.submit(command=["/bin/sh", "-c", "env; ps axww -o args; exit 3"])
         record = rig.until(job["id"], "failed", 60)
         own = agent.registrar.token() or ""
         clean(json.dumps(record), "the record of a job that printed its environment and all processes", token, own)
