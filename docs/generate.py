@@ -323,6 +323,8 @@ ERRORS: Mapping[str, str] = {
     "too-large": "A message, or a part of one, is over its limit.",
     "invalid-graph": "A resource graph cannot be read: the line says which vertex or edge.",
     "invalid-jobspec": "A jobspec cannot be read: the line says which part.",
+    "formula": "a formula cannot be read, or cannot be worked out for these values",
+    "formula-name": "a name in a formula has no value",
     "invalid-settings": "The settings are wrong or incomplete: the line says which one.",
     "unknown-plugin": "No plugin of that name, or it cannot be loaded: the line lists the choices.",
     "not-a-dispatch": "An agent got something that is no job.",
@@ -346,8 +348,7 @@ ERRORS: Mapping[str, str] = {
 
 
 def errors() -> str:
-    import rainbow_agents.checks
-    import rainbow_agents.discovery  # noqa: F401 - their errors
+    import rainbow.formulas  # noqa: F401 - their errors
     from rainbow.errors import RainbowError
 
     found: dict[str, int] = {}

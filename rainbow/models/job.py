@@ -59,8 +59,8 @@ RANK: Mapping[str, int] = {
 
 #: Reasons an agent gives for refusing a job. After `busy` and `error` the same cluster may be asked again.
 RejectCode = Literal["no-fit", "busy", "policy", "bad-spec", "bad-signature", "expired", "error"]
-#: `timed-out` and `queue-full` are our own words for a dispatch that came back without having been looked at.
-RETRYABLE_REJECTS: frozenset[str] = frozenset({"busy", "error", "timed-out", "queue-full"})
+#: `timed-out`, `queue-full` and `deleted` are our own words for a dispatch that came back unseen.
+RETRYABLE_REJECTS: frozenset[str] = frozenset({"busy", "error", "timed-out", "queue-full", "deleted"})
 
 
 #: A number no scheduler would give could fence a job for good.
