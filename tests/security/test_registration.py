@@ -131,7 +131,8 @@ def test_deleting_leaves_nothing(amqp_url: str, redis_url: str, redis_prefix: st
                 rig.rpc.call({"op": "delete", "cluster": "blue"})
             # The job that waited in its queue was given back, and not lost.
             rig.register("blue")
-            (delivery,) = eventually(lambda: rig.jobs_of("blue").take(1, 5.0), 40)
+            consumer = rig.jobs_of("blue")
+            (delivery,) = eventually(lambda: consumer.take(1, 1.0), 60)
             assert (rig.open(delivery)["id"], rig.open(delivery)["attempt"]) == (job["id"], 2)
 
 
