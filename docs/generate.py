@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import ast
+import contextlib
+import importlib
 import inspect
 import json
+import pkgutil
 import re
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -12,6 +15,10 @@ from types import UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 from pydantic import BaseModel, SecretStr
+
+import rainbow
+import rainbow_agents
+import rainbow_workers
 
 REFERENCE = Path(__file__).parent / "reference"
 
@@ -327,6 +334,7 @@ ERRORS: Mapping[str, str] = {
     "formula-name": "a name in a formula has no value",
     "invalid-settings": "The settings are wrong or incomplete: the line says which one.",
     "unknown-plugin": "No plugin of that name, or it cannot be loaded: the line lists the choices.",
+    "journal-down": "The agent's journal cannot be written (disk full, file damaged): no job is taken until it can.",
     "not-a-dispatch": "An agent got something that is no job.",
     "not-found": "No such job, cluster or thing; or it is not yours to see.",
     "conflict": "It exists and belongs to somebody else, or changed meanwhile.",
@@ -348,9 +356,9 @@ ERRORS: Mapping[str, str] = {
 
 
 def errors() -> str:
-    import rainbow.formulas  # noqa: F401 - their errors
     from rainbow.errors import RainbowError
 
+    _import_everything()
     found: dict[str, int] = {}
     waiting: list[type[RainbowError]] = [RainbowError]
     for kind in waiting:
@@ -361,6 +369,15 @@ def errors() -> str:
     if missing:
         raise SystemExit(f"errors without a meaning: {', '.join(sorted(missing))}")
     return "\n".join([_ERRORS_HEAD, "| code | exit code | meaning |", "|---|---|---|", *rows, ""])
+
+
+def _import_everything() -> None:
+    """Whatever defines an error is to be loaded; what needs an extra that is not installed defines none."""
+    for package in (rainbow, rainbow_agents, rainbow_workers):
+        for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
+            if not module.name.endswith("__main__"):
+                with contextlib.suppress(ModuleNotFoundError):
+                    importlib.import_module(module.name)
 
 
 # -- plugins ---------------------------------------------------------------------------------------------------

@@ -15,6 +15,7 @@ import contextlib
 import fcntl
 import json
 import os
+import random
 import shutil
 import signal
 import socket
@@ -43,14 +44,23 @@ class NoServer(Exception):
 
 
 def free_ports(count: int) -> list[int]:
-    socks = [socket.socket() for _ in range(count)]
-    try:
-        for s in socks:
-            s.bind(("127.0.0.1", 0))
-        return [int(s.getsockname()[1]) for s in socks]
-    finally:
-        for s in socks:
-            s.close()
+    """Ports of 127.0.0.1 that nothing listens on, and that no other test process is given while this one lives: a
+    server that is killed and started again finds its port free. Below the range of outgoing connections."""
+    found: list[int] = []
+    folder = Path(tempfile.gettempdir()) / f"{VHOST_PREFIX}ports-{os.getuid()}"
+    folder.mkdir(exist_ok=True, mode=0o700)
+    while len(found) < count:
+        port = random.SystemRandom().randrange(20000, 32000)
+        lock = os.open(folder / str(port), os.O_RDWR | os.O_CREAT, 0o600)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            with socket.socket() as s:
+                s.bind(("127.0.0.1", port))
+        except OSError:
+            os.close(lock)
+            continue
+        found.append(port)  # the lock is held until this process ends
+    return found
 
 
 def answers(host: str, port: int) -> bool:

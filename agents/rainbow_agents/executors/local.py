@@ -265,11 +265,16 @@ class LocalExecutor:
                 job = self._job(held)
                 if job is None:
                     continue
-                if job.folder.cancel_first():
+                ended = None
+                try:
+                    first = job.folder.cancel_first()
+                except FileNotFoundError:
+                    self._forget(job)
+                    continue
+                if first:
                     ended = Ended(held.mark, held.handle, time.time(), "cancelled", -128, "cancel", reason)
                     self._finish(job)
                 else:
-                    ended = None
                     self._terminate(job.folder)
                     self._attend(job)
             if ended is not None:
@@ -290,7 +295,10 @@ class LocalExecutor:
                 if phase == "running":
                     job = self._jobs.get(folder.handle) or self._adopt(folder)
                     self._attend(job)
-                ended = folder.ended() if phase == "ended" else None
+                try:
+                    ended = folder.ended() if phase == "ended" else None
+                except FileNotFoundError:  # another agent moved it meanwhile: looked for below
+                    continue
             if ended is None or folder.handle in wanted:
                 wanted.pop(folder.handle, None)
                 found.append(Found(folder.mark, folder.handle, phase, (status or {}).get("started_at"), ended))
@@ -465,24 +473,37 @@ class LocalExecutor:
             if job.pid is not None:
                 os.waitpid(job.pid, 0)
                 job.pid = None
-            ended = None
             if job.over:
                 return
-            phase = job.folder.phase() if job.folder.path.is_dir() else None
-            if phase == "running":  # ours lost to another runner, which is to be watched
-                self._attend(job)
-            elif phase is None:  # another agent saw it first and moved the folder
-                self._slots.done(job.folder.handle)
-                self._jobs.pop(job.folder.handle, None)
-            elif phase == "ended":
-                ended = job.folder.ended()
-                self._finish(job)
-            elif job.folder.cancel_first():  # the runner did not get as far as starting anything
-                why = "the job's runner could not start"
-                ended = Ended(job.folder.mark, job.folder.handle, time.time(), "failed", -128, "exec", why)
-                self._finish(job)
+            try:
+                ended = self._end_of(job)
+            except FileNotFoundError:
+                self._forget(job)
+                return
         if ended is not None:
             self._listener(ended)
+
+    def _end_of(self, job: _Job) -> Ended | None:
+        """What became of a job whose runner ended. FileNotFoundError when another agent moved its folder."""
+        phase = job.folder.phase()
+        if phase == "running":  # ours lost to another runner, which is to be watched
+            self._attend(job)
+            return None
+        if phase == "ended":
+            ended = job.folder.ended()
+        elif job.folder.cancel_first():  # the runner did not get as far as starting anything
+            why = "the job's runner could not start"
+            ended = Ended(job.folder.mark, job.folder.handle, time.time(), "failed", -128, "exec", why)
+        else:
+            return None
+        self._finish(job)
+        return ended
+
+    def _forget(self, job: _Job) -> None:
+        """Another agent saw its end first, and moved its folder."""
+        job.over = True
+        self._slots.done(job.folder.handle)
+        self._jobs.pop(job.folder.handle, None)
 
     def _finish(self, job: _Job) -> None:
         job.over = True
