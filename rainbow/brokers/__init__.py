@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import cast
-from urllib.parse import urlsplit, urlunsplit
 
 from rainbow import plugins
 from rainbow.brokers.base import Broker
 from rainbow.errors import InvalidSettings
+from rainbow.urls import redact, split
 
 _SCHEMES = {
     "amqp": "rabbitmq",
@@ -55,22 +55,11 @@ def connect(options: ConnectOptions) -> Broker:
 
     Returns at once; the connection is made in the background. Raises InvalidSettings, UnknownPlugin.
     """
-    scheme = urlsplit(options.url).scheme
+    scheme = split(options.url, "broker").scheme
     name = _SCHEMES.get(scheme) or scheme.partition("+")[0]
     if not name:
         raise InvalidSettings(f"broker URL {redact(options.url)!r} has no scheme: use amqp://USER@HOST/VHOST")
     return cast(Broker, plugins.load("rainbow.brokers", name)(options))
 
 
-def redact(url: str) -> str:
-    """The URL without its password, for logs and errors."""
-    parts = urlsplit(url)
-    if "@" in url and not parts.netloc:
-        # No URL as it should be: whatever stands before the host is taken for a login.
-        head, _, host = url.rpartition("@")
-        return f"{head.partition('//')[0] if '//' in head else ''}***@{host}"
-    if "@" not in parts.netloc:
-        return url
-    host = parts.netloc.rpartition("@")[2]
-    user = parts.username or ""
-    return urlunsplit(parts._replace(netloc=f"{user}:***@{host}" if parts.password else f"{user}@{host}"))
+__all__ = ["Broker", "ConnectOptions", "Tls", "connect", "redact"]

@@ -19,6 +19,7 @@ from pika import exceptions as pika_exceptions
 from rainbow.backoff import Backoff
 from rainbow.brokers.base import CANCELLED_PAUSE, REPLIES, Delivery
 from rainbow.brokers.outstanding import BURST, LINGER, Outstanding
+from rainbow.brokers.rabbitmq.incoming import Properties
 from rainbow.brokers.rabbitmq.loop import IoThread
 from rainbow.brokers.rabbitmq.publisher import Publisher
 from rainbow.brokers.rabbitmq.wire import Connection, ack_frame, nack_frame
@@ -97,6 +98,7 @@ class _Buffer:
 
 
 def _delivery(queue: str, method: Any, props: Any, body: bytes, epoch: int) -> Delivery:
+    """From what pika read."""
     return Delivery(
         queue,
         body,
@@ -227,6 +229,7 @@ class QueueConsumer:
         if channel is not self._channel:
             return
         self._epoch += 1
+        self._read_straight(channel)
         channel.add_on_cancel_callback(lambda _frame: self._on_cancel(channel))
         channel.basic_qos(prefetch_count=self._prefetch, global_qos=False)
         channel.basic_consume(
@@ -248,6 +251,39 @@ class QueueConsumer:
             return
         self._outstanding.delivered(method.delivery_tag)
         self._buffer.put(_delivery(self._queue, method, props, body, self._epoch))
+
+    def _read_straight(self, channel: Any) -> None:
+        """Take deliveries as they are read, without pika; `_on_message` gets those that come in pieces."""
+        connection, epoch, queue = self._connection, self._epoch, self._queue
+        assert connection is not None
+        outstanding, put = self._outstanding.delivered, self._buffer.put
+
+        def delivered(tag: int, redelivered: bool, exchange: str, key: str, props: Properties, body: bytes) -> None:
+            if channel is self._channel:
+                outstanding(tag)
+                kind, message_id, correlation_id, reply_to, priority, headers, user_id = props
+                put(
+                    Delivery(
+                        queue,
+                        body,
+                        kind,
+                        message_id,
+                        correlation_id,
+                        reply_to,
+                        priority,
+                        headers,
+                        exchange,
+                        key,
+                        user_id,
+                        redelivered,
+                        tag,
+                        epoch,
+                    )
+                )
+
+        number, reader = channel.channel_number, connection.reader
+        reader.delivered[number] = delivered
+        channel.add_on_close_callback(lambda *_: reader.delivered.pop(number, None))
 
     def wake(self) -> None:
         """Called after a piece was read from the socket: one wake-up for all deliveries in it."""

@@ -8,7 +8,7 @@ import ssl
 import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Protocol
-from urllib.parse import unquote, urlsplit
+from urllib.parse import unquote
 
 import pika
 
@@ -16,6 +16,7 @@ from rainbow.backoff import Backoff
 from rainbow.brokers.rabbitmq.loop import IoThread
 from rainbow.brokers.rabbitmq.wire import Connection
 from rainbow.errors import BadCredentials, BrokerUnavailable, Denied, InvalidSettings, RainbowError
+from rainbow.urls import split
 
 if TYPE_CHECKING:
     from rainbow.brokers import ConnectOptions
@@ -34,11 +35,8 @@ class Parameters:
     """
 
     def __init__(self, options: ConnectOptions) -> None:
-        parts = urlsplit(options.url)
-        try:
-            port = parts.port
-        except ValueError as exc:
-            raise InvalidSettings(f"the port of the broker URL is not a number: {exc}") from exc
+        parts = split(options.url, "broker")
+        port = parts.port
         if parts.scheme not in ("amqp", "amqps") or not parts.hostname:
             raise InvalidSettings("a RabbitMQ URL looks like amqp://USER@HOST:PORT/VHOST or amqps://…")
         if parts.query or parts.fragment:

@@ -202,10 +202,12 @@ class Publisher:
     # -- confirms ------------------------------------------------------------------------------------
 
     def _on_confirm(self, frame: Any) -> None:
+        """From pika, for as long as they are not read straight."""
         method = frame.method
-        tag = method.delivery_tag
-        ok = isinstance(method, Basic.Ack)
-        tags: Sequence[int] = range(self._low, tag + 1) if method.multiple else (tag,)
+        self._confirmed(method.delivery_tag, method.multiple, isinstance(method, Basic.Ack))
+
+    def _confirmed(self, tag: int, multiple: bool, ok: bool) -> None:
+        tags: Sequence[int] = range(self._low, tag + 1) if multiple else (tag,)
         done: list[tuple[_Slot, RainbowError | None]] = []
         for t in tags:
             slot = self._sent.pop(t, None)
@@ -289,9 +291,22 @@ class Publisher:
         if channel is not self._channel:
             return
         self._ready = True
+        self._read_straight(channel)
         if self._replies:
             self._consume_replies()
         self._flush()
+
+    def _read_straight(self, channel: Any) -> None:
+        """Take confirms as they are read, without pika."""
+        assert self._connection is not None
+        number, confirmed = channel.channel_number, self._connection.reader.confirmed
+
+        def take(tag: int, multiple: bool, ok: bool) -> None:
+            if channel is self._channel:
+                self._confirmed(tag, multiple, ok)
+
+        confirmed[number] = take
+        channel.add_on_close_callback(lambda *_: confirmed.pop(number, None))
 
     def _closed(self, channel: Any, reason: BaseException) -> None:
         """The broker closed the channel: find the messages it was about; the others may or may not have arrived."""

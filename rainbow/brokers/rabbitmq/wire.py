@@ -17,6 +17,7 @@ from pika import data as pika_data
 from pika import exceptions as pika_exceptions
 
 from rainbow.brokers.base import Message
+from rainbow.brokers.rabbitmq.incoming import Reader
 from rainbow.errors import InvalidInput
 
 _FRAME = struct.Struct(">BHI")
@@ -116,7 +117,8 @@ def nack_frame(channel: int, tag: int, requeue: bool) -> bytes:
 
 
 class Connection(pika.SelectConnection):  # type: ignore[misc]
-    """A pika connection that also sends ready-made frames, and remembers why the broker closed it.
+    """A pika connection that also sends ready-made frames, reads deliveries and confirms by `reader`, and remembers
+    why the broker closed it.
 
     The two overridden methods and `_output_marshaled_frames` are the only parts of pika used here that it does
     not document; they have been there since pika 1.0, and the contract tests notice if they go.
@@ -125,6 +127,7 @@ class Connection(pika.SelectConnection):  # type: ignore[misc]
     def __init__(self, parameters: pika.ConnectionParameters, **callbacks: Any) -> None:
         self.refusal: tuple[int, str] | None = None
         self.after_read: Callable[[], None] | None = None
+        self.reader = Reader(super()._on_data_available)
         super().__init__(parameters, **callbacks)
 
     @property
@@ -140,6 +143,7 @@ class Connection(pika.SelectConnection):  # type: ignore[misc]
         super()._on_connection_close_from_broker(method_frame)
 
     def _on_data_available(self, data_in: bytes) -> None:
-        super()._on_data_available(data_in)
+        self.bytes_received += len(data_in)  # what pika tells by that the broker lives
+        self.reader.consume(data_in)
         if self.after_read is not None:
             self.after_read()
