@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import cast
-from urllib.parse import urlsplit
 
 from rainbow import plugins
-from rainbow.brokers import Tls, redact
+from rainbow.brokers import Tls
 from rainbow.errors import InvalidSettings
+from rainbow.urls import redact, split
 from rainbow_workers.stores.base import Store
 
 _SCHEMES = {"redis": "redis", "rediss": "redis", "unix": "redis", "memory": "memory"}
@@ -30,11 +30,8 @@ class StoreOptions:
 def open_store(options: StoreOptions) -> Store:
     """A store for ``options.url``: ``redis(s)://``, ``unix://``, ``memory://NAME`` (inside this process), or
     ``PLUGIN+SCHEME://`` for others. Raises InvalidSettings, UnknownPlugin."""
-    try:
-        scheme, shown = urlsplit(options.url).scheme, redact(options.url)
-    except ValueError:  # its text may quote the password
-        raise InvalidSettings("the store URL cannot be read: use redis://USER:PASSWORD@HOST:PORT/DB") from None
+    scheme = split(options.url, "store").scheme
     name = _SCHEMES.get(scheme) or scheme.partition("+")[0]
     if not name:
-        raise InvalidSettings(f"store URL {shown!r} has no scheme: use redis://HOST/0")
+        raise InvalidSettings(f"store URL {redact(options.url)!r} has no scheme: use redis://HOST/0")
     return cast(Store, plugins.load("rainbow.stores", name)(options))

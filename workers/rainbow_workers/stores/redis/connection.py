@@ -59,6 +59,12 @@ class Connection:
         self._prefix = options.prefix.encode()
         self._closed = False
         self._pool = ConnectionPool(**_settings(options), redis_connect_func=self._greet)
+        try:
+            self._pool.connection_class(**self._pool.connection_kwargs)
+        except TypeError:
+            raise InvalidSettings(
+                f"store URL {self.where!r} has an option after ? that redis-py does not know"
+            ) from None
         self._client: Any = redis.Redis(connection_pool=self._pool)
         self._client.response_callbacks.clear()  # replies as the server sends them, in every release of redis-py
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from rainbow.models.job import RANK, TERMINAL, JobEvent, JobRecord
 from rainbow_workers.stores import StoreOptions
-from rainbow_workers.stores.base import Assigned, Assignment, Recorded
+from rainbow_workers.stores.base import Assigned, Assignment, Changes, Recorded
 from rainbow_workers.stores.history import MARK_TTL, assignment_entry, event_entry, head, said, time_key
 from rainbow_workers.stores.redis.clusters import decode_changes
 from rainbow_workers.stores.redis.codec import (
@@ -23,6 +23,7 @@ from rainbow_workers.stores.redis.codec import (
     unpack_text,
 )
 from rainbow_workers.stores.redis.connection import Connection
+from rainbow_workers.stores.redis.placement import placement
 
 #: The rank of every state in which a job has ended.
 ENDED = RANK["completed"]
@@ -38,11 +39,18 @@ class RedisLedger:
         self._connection = connection
         self._options = options
         self._head = head(options.max_history)
+        self._prefix = options.prefix
 
     def assign(self, batch: Sequence[Assignment], since: int) -> Assigned:
+        call = _call_id()
+        changed = (
+            self._connection.run("place", call, since, *placement(batch, self._prefix)) if _simple(batch) else None
+        )
+        if changed is not None:
+            return Assigned([None] * len(batch), frozenset(), self._changes(changed, since))
         reply = self._connection.run(
             "assign",
-            _call_id(),
+            call,
             since,
             self._head,
             self._options.max_history,
@@ -52,9 +60,13 @@ class RedisLedger:
         letters, standing, changed = text(reply[0]), unpack(reply[1]), reply[2]
         in_the_way = iter(standing)
         outcomes = [_with_answer(*next(in_the_way)) if letter == "X" else None for letter in letters]
-        changes = decode_changes(changed, since, self._options.alive_after)
+        repeated = frozenset(i for i, letter in enumerate(letters) if letter == "R")
+        return Assigned(outcomes, repeated, self._changes(changed, since))
+
+    def _changes(self, reply: list[Any], since: int) -> Changes:
+        changes = decode_changes(reply, since, self._options.alive_after)
         self._connection.seen = max(self._connection.seen, changes.version)
-        return Assigned(outcomes, frozenset(i for i, letter in enumerate(letters) if letter == "R"), changes)
+        return changes
 
     def record(self, events: Sequence[JobEvent]) -> list[Recorded]:
         if not events:
@@ -109,6 +121,15 @@ class RedisLedger:
 def _call_id() -> str:
     """Names one call, so that the server knows it when it is sent again."""
     return uuid.uuid4().hex
+
+
+def _simple(batch: Sequence[Assignment]) -> bool:
+    """Whether the script `place` may be tried: it writes each job once, and reserves for one time."""
+    return (
+        bool(batch)
+        and len({a.id for a in batch}) == len(batch)
+        and all(a.reserve_s == batch[0].reserve_s for a in batch)
+    )
 
 
 def _assignment(a: Assignment) -> list[Any]:

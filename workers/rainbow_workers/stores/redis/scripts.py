@@ -16,6 +16,7 @@ _PARTS = {
     "report": ("store", "reservations"),
     "group": ("store",),
     "revoke": ("store",),
+    "place": ("store", "reservations", "changes", "jobs"),
     "assign": ("store", "reservations", "changes", "jobs"),
     "record": ("store", "reservations", "jobs"),
     "get": ("store", "jobs"),

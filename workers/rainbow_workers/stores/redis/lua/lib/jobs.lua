@@ -53,10 +53,17 @@ local function values(kind, ids)
   return out
 end
 
--- Read the jobs that a call is about, after forgetting some of those that ended long enough ago.
-local function load(ids)
-  local old = call('ZRANGEBYSCORE', P .. 'ended', '-inf', num(now), 'LIMIT', 0, 2 * #ids + 100)
+-- Forget some of those that ended long enough ago.
+local function forget_old(most)
+  local old = call('ZRANGEBYSCORE', P .. 'ended', '-inf', num(now), 'LIMIT', 0, most)
   for i, value in ipairs(values('job:', old)) do forget(old[i], value and cmsgpack.unpack(value)) end
+  -- Before anything is written about jobs that come again.
+  write_indexes()
+end
+
+-- Read the jobs that a call is about.
+local function load(ids)
+  forget_old(2 * #ids + 100)
   for i, value in ipairs(values('job:', ids)) do
     local id = ids[i]
     local job = {id = id, history = {}}

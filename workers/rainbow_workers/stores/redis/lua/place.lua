@@ -1,0 +1,32 @@
+-- Assign jobs that nobody knows yet, which nearly all are: what to write comes ready, so that nothing is read into Lua.
+-- ARGV: call id, since, seconds reserved, batch {{job key, ...}, {job key, record, answer key, answer, ...}, {score, id,
+-- ...}, {{index, {score, id, ...}}, ...}, {reservation, demand, ...}, {cluster, ...}, {nodes, cores, gpus, ...}}.
+-- Gives changes; or false, and nothing is done, when it is not so simple: `assign` is to be called instead.
+local keys, values_, scores, indexes, demands, names, sums = unpack(cmsgpack.unpack(ARGV[4]))
+if call('GET', P .. 'call:' .. ARGV[1]) then return false end
+for i = 1, #keys, STEP do
+  for _, known in ipairs(call('MGET', unpack(keys, i, math.min(i + STEP - 1, #keys)))) do
+    if known then return false end
+  end
+end
+local registered = {}
+for i, registration in ipairs(read(P .. 'registrations', names)) do
+  if not registration then return false end
+  registered[names[i]] = true
+end
+expire_reservations()
+forget_old(2 * #keys + 100)
+
+remember(ARGV[1], string.rep('H', #keys))
+for i = 1, #values_, STEP do call('MSET', unpack(values_, i, math.min(i + STEP - 1, #values_))) end
+many('ZADD', P .. 'jobs', scores)
+many('ZADD', P .. 'jobs:live', scores)
+for _, index in ipairs(indexes) do many('ZADD', P .. index[1], index[2]) end
+many('HSET', P .. 'reservations', demands)
+local untill, ends = num(now + tonumber(ARGV[3])), {}
+for i = 1, #demands, 2 do ends[i], ends[i + 1] = untill, demands[i] end
+many('ZADD', P .. 'reserved-until', ends)
+for i, name in ipairs(names) do add(name, sums[3 * i - 2], sums[3 * i - 1], sums[3 * i]) end
+write_reservations()
+write_marks()
+return changes(tonumber(ARGV[2]), registered)
