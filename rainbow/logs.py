@@ -10,16 +10,20 @@ import json
 import logging
 import re
 import sys
+import threading
 import time
+from types import TracebackType
 from typing import Any
 
 _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 
-#: A password in a URL, a bearer header, and anything shaped like a JWT.
+#: A password in a URL (which may hold any character, if only by a slip), one among its options, a bearer header, and
+#: anything shaped like a JWT. Bounded, so that no text takes longer than its length: strangers write some of it.
 _SECRETS = re.compile(
-    r"(?P<url>\b[a-z][a-z0-9+]*://[^\s:/@]*):[^\s/@]+@"
-    r"|\b(?P<bearer>[Bb]earer)\s+\S+"
-    r"|\beyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]+\.[A-Za-z0-9_-]*"
+    r"(?P<url>\b[a-z][a-z0-9+.-]{0,40}://[^\s:/@\"]{0,256}):[^\s\"]{1,512}@"
+    r"|(?P<option>[?&](?:password|secret|token)=)[^\s&\"]+"
+    r"|\b(?P<bearer>[Bb]earer)\s+[^\s\"]+"
+    r"|eyJ[A-Za-z0-9_-]{8,512}+\.[A-Za-z0-9_-]+\.?[A-Za-z0-9_-]*"
 )
 
 
@@ -29,6 +33,8 @@ def redact(text: str) -> str:
     def replace(found: re.Match[str]) -> str:
         if found["url"]:
             return f"{found['url']}:***@"
+        if found["option"]:
+            return f"{found['option']}***"
         return f"{found['bearer']} ***" if found["bearer"] else "***"
 
     return _SECRETS.sub(replace, text)
@@ -71,3 +77,14 @@ def setup(level: str = "info", style: str = "text") -> None:
     root.setLevel(level.upper())
     for noisy in ("pika", "kombu", "amqp"):
         logging.getLogger(noisy).setLevel(logging.ERROR)
+    # What nobody foresaw is told by the log, too, and so without secrets.
+    sys.excepthook = _unforeseen
+    threading.excepthook = lambda args: _unforeseen(args.exc_type, args.exc_value, args.exc_traceback)
+    logging.captureWarnings(True)
+
+
+def _unforeseen(kind: type[BaseException], error: BaseException | None, trace: TracebackType | None) -> None:
+    if issubclass(kind, KeyboardInterrupt | SystemExit):
+        return
+    known = (kind, error or kind(), trace)
+    logging.getLogger("rainbow").critical("unforeseen %s", kind.__name__, exc_info=known, extra={"action": "crash"})

@@ -15,9 +15,9 @@ A right to publish is no right to be heard: scheduler, registrar and recorder ch
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from urllib.parse import quote, unquote, urlsplit
+from urllib.parse import quote, unquote
 
-from rainbow import topology
+from rainbow import topology, urls
 from rainbow.tokens import AUDIENCE, Role
 
 
@@ -62,7 +62,7 @@ def for_enrolment(vhost: str | None) -> list[str]:
 
 def vhost_of(url: str) -> str | None:
     """The virtual host that an AMQP URL names (``/`` when it names none); None for other brokers' URLs."""
-    parts = urlsplit(url)
+    parts = urls.split(url, "broker")
     if parts.scheme.rpartition("+")[2] not in ("amqp", "amqps"):
         return None
     return unquote(parts.path[1:]) or "/"

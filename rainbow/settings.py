@@ -9,6 +9,7 @@ seconds, sizes in bytes. Secrets are never shown by `repr`.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
@@ -17,6 +18,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 
 from rainbow.errors import InvalidSettings
 from rainbow.models.wire import ClusterName, explain
+from rainbow.urls import redact, split
 
 FILE_NAME = "rainbow-config.yaml"
 #: Where the embedded instance lives.
@@ -38,6 +40,16 @@ Folder = Annotated[Path, BeforeValidator(_path), AfterValidator(Path.absolute)]
 Seconds = Annotated[float, Field(gt=0)]
 
 
+def _readable(what: str) -> AfterValidator:
+    """A URL that cannot be read is refused here, before any part of it is taken for a host or a name."""
+
+    def check(url: SecretStr) -> SecretStr:
+        split(url.get_secret_value(), what)
+        return url
+
+    return AfterValidator(check)
+
+
 class TlsSettings(_Section):
     """`ca` verifies the server; `cert` and `key` are ours. The host name is always checked."""
 
@@ -49,7 +61,7 @@ class TlsSettings(_Section):
 class BrokerSettings(_Section):
     """How to reach the message broker. A token may stand in for user and password (`oauth: true`)."""
 
-    url: SecretStr = SecretStr("amqp://guest:guest@127.0.0.1:5672/rainbow")
+    url: Annotated[SecretStr, _readable("broker")] = SecretStr("amqp://guest:guest@127.0.0.1:5672/rainbow")
     oauth: bool = False
     tls: TlsSettings = TlsSettings()
     heartbeat: Seconds = 15.0
@@ -60,7 +72,7 @@ class BrokerSettings(_Section):
 class StoreSettings(_Section):
     """How to reach the store: for the scheduler's side only."""
 
-    url: SecretStr = SecretStr("redis://127.0.0.1:6379/0")
+    url: Annotated[SecretStr, _readable("store")] = SecretStr("redis://127.0.0.1:6379/0")
     prefix: str = "rainbow:"
     tls: TlsSettings = TlsSettings()
     timeout: Seconds = 5.0
@@ -211,7 +223,7 @@ def load(path: str | Path | None = None, environ: Mapping[str, str] = os.environ
     try:
         return Settings.model_validate(data)
     except ValidationError as exc:
-        raise InvalidSettings(f"{file or 'the environment'}: {explain(exc)}") from None
+        raise InvalidSettings(f"{file or 'the environment'}: {redact(explain(exc))}") from None
 
 
 def read_document(file: Path) -> dict[str, Any]:
@@ -228,13 +240,19 @@ def read_document(file: Path) -> dict[str, Any]:
         mark = getattr(exc, "problem_mark", None)
         where = f" (line {mark.line + 1})" if mark else ""
         raise InvalidSettings(
-            f"{file} is not YAML{where}: {getattr(exc, 'problem', None) or 'nested too deep'}"
+            f"{file} is not YAML{where}: {_unquoted(getattr(exc, 'problem', None) or 'nested too deep')}"
         ) from None
     if data is None:
         return {}
     if not isinstance(data, dict):
         raise InvalidSettings(f"{file} must hold a mapping of settings")
     return _from_first_rainbow(data)
+
+
+def _unquoted(problem: str) -> str:
+    """What the YAML library says, without what it quotes: that is a secret, when one begins with ``*`` or ``!``."""
+    shown = re.sub(r"""(['"])[^'"<>]{2,}\1""", "a name", problem)
+    return shown if shown == problem else f"{shown}; put what begins with *, & or ! in quotes"
 
 
 def _from_first_rainbow(data: dict[str, Any]) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hmac
 from collections.abc import Mapping
-from hashlib import sha256
+from functools import lru_cache
 
 from rainbow.errors import BadSignature
 from rainbow.tokens import KeyRing
@@ -33,7 +33,7 @@ def cluster_keys(ring: KeyRing, cluster: str, registration: str) -> dict[str, by
 def sign(keys: Mapping[str, bytes], body: bytes) -> str:
     """The header value for `body`, with the first of `keys`."""
     kid, key = next(iter(keys.items()))
-    return f"{kid}:{hmac.new(key, body, sha256).hexdigest()}"
+    return f"{kid}:{hmac.digest(key, body, 'sha256').hex()}"
 
 
 def check(keys: Mapping[str, bytes], body: bytes, signature: object) -> None:
@@ -44,14 +44,24 @@ def check(keys: Mapping[str, bytes], body: bytes, signature: object) -> None:
     key = keys.get(kid)
     if key is None:
         raise BadSignature(f"the message is signed with key {kid[:40]!r}, which is not known here")
-    if not hmac.compare_digest(hmac.new(key, body, sha256).hexdigest(), digest):
+    if not hmac.compare_digest(hmac.digest(key, body, "sha256").hex(), digest):
         raise BadSignature("the message's signature is wrong: it was changed, or is another cluster's")
+
+
+def key_of(signature: object) -> str:
+    """The name of the key that a header value says it was made with."""
+    return str(signature).partition(":")[0]
+
+
+@lru_cache(maxsize=16)
+def _sealing(key: bytes) -> bytes:
+    return derive(key, "seal")
 
 
 def seal(ring: KeyRing, data: bytes) -> bytes:
     """`data` with a tag that only holders of the ring can make."""
     kid, key = ring.signing
-    tag = hmac.digest(derive(key, "seal"), data, "sha256")
+    tag = hmac.digest(_sealing(key), data, "sha256")
     return kid.encode() + b"\0" + tag + data
 
 
@@ -59,6 +69,6 @@ def unseal(ring: KeyRing, sealed: bytes) -> bytes:
     """What was sealed. Raises BadSignature."""
     kid, separator, rest = sealed.partition(b"\0")
     key = ring.key(kid.decode("utf-8", "replace")) if separator else None
-    if key is None or not hmac.compare_digest(hmac.digest(derive(key, "seal"), rest[32:], "sha256"), rest[:32]):
+    if key is None or not hmac.compare_digest(hmac.digest(_sealing(key), rest[32:], "sha256"), rest[:32]):
         raise BadSignature("the sealed part of the message was changed or is not ours")
     return rest[32:]

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-app = typer.Typer(add_completion=False, no_args_is_help=False, rich_markup_mode=None)
+app = typer.Typer(add_completion=False, no_args_is_help=False, rich_markup_mode=None, pretty_exceptions_enable=False)
 
 Config = Annotated[Path | None, typer.Option(help="Settings file (rainbow-config.yaml).")]
 Cluster = Annotated[str | None, typer.Option(help="The cluster this agent serves.")]
@@ -180,13 +179,9 @@ def _run(**options: Any) -> None:
 
 def main() -> None:
     """Run, and turn errors into one line and an exit code."""
-    from rainbow.errors import RainbowError
+    from rainbow.program import run as run_program
 
-    try:
-        app(prog_name="rainbow-agent")
-    except RainbowError as exc:
-        print(f"rainbow-agent: {exc.message}", file=sys.stderr)  # noqa: T201
-        raise SystemExit(exc.exit_code) from None
+    run_program("rainbow-agent", lambda: app(prog_name="rainbow-agent"))
 
 
 if __name__ == "__main__":

@@ -54,6 +54,7 @@ class Registrar:
         self._refreshed = threading.Condition()
         self._serial = 0
         self._last = 0.0
+        self._met: set[str] = set()
         self.current: Registration | None = None
         self._renew_at = 0.0
         self._why = "start"
@@ -84,6 +85,11 @@ class Registrar:
         if current is None:
             raise BadSignature("this agent is not registered yet")
         signing.check(current.signing, body, signature)
+        kid = signing.key_of(signature)
+        if kid != next(iter(current.signing)) and kid not in self._met:
+            # A key we knew before it was used. Our token is of an older one still, which will be dropped some day.
+            self._met.add(kid)
+            self.request("the scheduler signs with another key")
 
     def headers(self, body: bytes) -> dict[str, str]:
         """The headers of a message of ours with `body`."""

@@ -44,7 +44,9 @@ def run(args: Sequence[str] | None = None) -> int:
         if debug:
             import traceback
 
-            traceback.print_exc()
+            from rainbow.logs import redact
+
+            sys.stderr.write(redact(traceback.format_exc()))
         return _failed(exc)
     finally:
         output.as_json.reset(token)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from rainbow import codec, topology
+from rainbow import codec, hiding, topology
 from rainbow.brokers.base import Delivery, Message
 from rainbow.errors import InvalidInput
 
@@ -77,11 +77,14 @@ class Letter:
         return isinstance(size, int) and size > _KEPT
 
     def body(self) -> Any:
-        """The body as a mapping where it is one, else as text."""
+        """The body as a mapping where it is one, else as text. Without secrets, also where the broker itself put the
+        message aside."""
+        d = self.delivery
+        data = hiding.body(d.body, d.content_type, max(len(d.body), 1))
         try:
-            return codec.decode(self.delivery.body, self.delivery.content_type)
+            return codec.decode(data, d.content_type)
         except InvalidInput:
-            return self.delivery.body.decode("utf-8", "replace")
+            return data.decode("utf-8", "replace")
 
     def replay(self, token: str | None) -> Message:
         """The message to publish to where it came from. Its token was taken out when it died: `token` stands in.
@@ -94,10 +97,11 @@ class Letter:
         if self.cut:
             raise InvalidInput(f"{self.key} was too long to be kept whole: it cannot be replayed")
         body = d.body
-        if self._hidden():
+        fields = self._fields()
+        if any(fields.get(name) == hiding.HIDDEN for name in _HIDDEN):
             if token is None:
                 raise InvalidInput(f"{self.key} has lost its token: give one to send it with (--token)")
-            data = {k: v for k, v in self.body().items() if k not in _HIDDEN} | {"token": token}
+            data = {k: v for k, v in fields.items() if k not in _HIDDEN} | {"token": token}
             binary = (d.content_type or "").startswith(codec.MSGPACK)
             body = codec.encode_msgpack(data) if binary else codec.encode_json(data)
         kept = {k: v for k, v in d.headers.items() if not k.startswith(("x-", "rainbow-reason", "rainbow-detail"))}
@@ -136,9 +140,12 @@ class Letter:
         deaths = self.delivery.headers.get("x-death") or [{}]
         return deaths[0] if isinstance(deaths[0], dict) else {}
 
-    def _hidden(self) -> bool:
-        body = self.body()
-        return isinstance(body, dict) and any(body.get(name) == "***" for name in _HIDDEN)
+    def _fields(self) -> dict[str, Any]:
+        """The body as it lies there; empty where it cannot be read."""
+        try:
+            return codec.decode(self.delivery.body, self.delivery.content_type)
+        except InvalidInput:
+            return {}
 
 
 def keep(broker: Broker, consumer: Consumer, letters: Sequence[Letter]) -> None:

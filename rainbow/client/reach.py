@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 import socket
-from urllib.parse import urlsplit
 
-from rainbow.brokers import redact
+from rainbow.errors import InvalidSettings
+from rainbow.urls import split
 
 _PORTS = {"amqp": 5672, "amqps": 5671, "redis": 6379, "rediss": 6379, "valkey": 6379}
 
 
 def endpoint(url: str) -> tuple[str, int] | None:
     """Host and port of a broker or store URL; None when it has none that we know (``memory://``, ``unix://``)."""
-    parts = urlsplit(url)
-    scheme = parts.scheme.rpartition("+")[2]
     try:
-        port = parts.port or _PORTS.get(scheme)
-    except ValueError:
+        parts = split(url, "broker")
+    except InvalidSettings:
         return None
+    scheme = parts.scheme.rpartition("+")[2]
+    port = parts.port or _PORTS.get(scheme)
     if port is None or scheme == "memory":
         return None
     return parts.hostname or "127.0.0.1", port
@@ -42,4 +42,4 @@ def why_not(url: str, timeout: float = 3.0) -> str | None:
         return f"{host}:{port}: {exc.strerror or exc}"
 
 
-__all__ = ["endpoint", "redact", "why_not"]
+__all__ = ["endpoint", "why_not"]

@@ -48,6 +48,10 @@ def test_it_says_why_and_from_where() -> None:
         TOKEN.encode(),
         b"Authorization: Bearer " + TOKEN.encode(),
         b"amqp://user:" + SECRET.encode() + b"@host",
+        json.dumps({"Token": SECRET, "TOKENS": [SECRET]}).encode(),
+        json.dumps({"data": {"list": [{"token": SECRET}]}}).encode(),
+        json.dumps({"password": SECRET}).encode(),
+        json.dumps({"name": TOKEN, TOKEN: 1, "note": f"amqp://u:{SECRET}@h"}).encode(),
         json.dumps({"secret": SECRET, "graph": "x" * (300 << 10)}).encode(),
         b'{"a": "' + b"x" * ((256 << 10) - 30) + b'", "token": "' + SECRET.encode(),
     ],
@@ -66,6 +70,32 @@ def test_no_secret_in_msgpack(size: int, cut: int) -> None:
     body = msgpack.packb({"secret": SECRET * 3, "token": SECRET, "summary": b"\x01" * size})
     made = letter(body[: len(body) - cut], "application/x-msgpack").body
     assert SECRET.encode() not in made
+
+
+def test_what_is_the_jobs_own_stays() -> None:
+    """It is needed to send the job once more."""
+    own = {"jobspec": {"token": "x"}, "environment": {"SECRET": "x"}, "command": ["--token=x", "amqp://u:x@h"]}
+    made = letter(json.dumps({**own, "token": SECRET, "nodes": 0}).encode()).body
+    assert json.loads(made) == {**own, "token": "***", "nodes": 0}
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"token:" + b" " * 500_000 + b'"',
+        b"token:[ " * 60_000,
+        b"-eyJaaaaaaaa" * 45_000,
+        b"_eyJ" * 130_000,
+        b"a://b:" * 90_000,
+        b"a." * 250_000,
+    ],
+    ids=lambda body: body[:12].decode(),
+)
+@pytest.mark.timeout(30)
+def test_no_text_takes_long(body: bytes) -> None:
+    """What looks like the beginning of a secret again and again costs no more than its length."""
+    assert letter(body).body
+    assert letter(json.dumps({"x": body.decode()}).encode()).body
 
 
 def test_the_detail_is_cut_and_clean() -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import signal
-import sys
 import threading
 from contextlib import ExitStack
 from pathlib import Path
@@ -20,7 +19,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-app = typer.Typer(add_completion=False, no_args_is_help=False, rich_markup_mode=None)
+app = typer.Typer(add_completion=False, no_args_is_help=False, rich_markup_mode=None, pretty_exceptions_enable=False)
 
 
 @app.command(epilog="Example: rainbow-scheduler --config rainbow-config.yaml --only scheduler --only returns")
@@ -126,17 +125,9 @@ def build(given: Settings, workers: tuple[str, ...], *, declare: bool) -> tuple[
 
 def main() -> None:
     """Run, and turn errors into one line and an exit code."""
-    from rainbow.errors import RainbowError
+    from rainbow.program import run as run_program
 
-    try:
-        app(standalone_mode=True)
-    except RainbowError as exc:
-        print(f"rainbow-scheduler: {exc.message}", file=sys.stderr)  # noqa: T201
-        raise SystemExit(exc.exit_code) from None
-    except Exception as exc:
-        # A worker died of something nobody foresaw: its log line has the traceback, whoever restarts us needs a code.
-        print(f"rainbow-scheduler: ended by {type(exc).__name__}: {exc}", file=sys.stderr)  # noqa: T201
-        raise SystemExit(1) from None
+    run_program("rainbow-scheduler", app)
 
 
 if __name__ == "__main__":

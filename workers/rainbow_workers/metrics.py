@@ -5,12 +5,16 @@ Labels are bounded: workers, kinds of outcome, states of clusters; never names o
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
 from rainbow.errors import InvalidSettings
 from rainbow_workers.service import Service
+
+#: A name or an address; empty for our own machine.
+_HOST = re.compile(r"[A-Za-z0-9._-]*|\[?[0-9A-Fa-f:.]+\]?")
 
 
 def serve(service: Service, address: str) -> Callable[[], None]:
@@ -23,8 +27,8 @@ def serve(service: Service, address: str) -> Callable[[], None]:
     except ImportError:
         raise InvalidSettings("metrics need prometheus-client: pip install 'rainbow-hpc[metrics]'") from None
     host, _, port = address.rpartition(":")
-    if not port.isdigit() or int(port) > 65_535:
-        raise InvalidSettings(f"scheduler.metrics is HOST:PORT, not {address!r}")
+    if not port.isdigit() or int(port) > 65_535 or not _HOST.fullmatch(host):
+        raise InvalidSettings("scheduler.metrics is HOST:PORT, as 127.0.0.1:9100: no URL, no user, no path")
     registry = CollectorRegistry()
     registry.register(Collector(service))
     try:
