@@ -52,6 +52,8 @@ class World:
         self.problems: dict[str, str] = {}
         self.drained: frozenset[str] = frozenset()
         self.unreachable: frozenset[str] = frozenset()
+        #: Worked out when asked for, and kept until something of it changes.
+        self._loads: dict[str, Load] = {}
 
     # -- following the store ------------------------------------------------------------------------
 
@@ -70,10 +72,12 @@ class World:
             known = self.clusters.get(name)
             if known is not None:
                 known.state = state
+                self._loads.pop(name, None)
         for name, reserved in changes.reserved.items():
             known = self.clusters.get(name)
-            if known is not None:
+            if known is not None and known.reserved != reserved:
                 known.reserved = reserved
+                self._loads.pop(name, None)
         if changes.groups is not None:
             self.groups = changes.groups
             self.generation += 1
@@ -109,9 +113,11 @@ class World:
         total = Demand(summary.nodes, summary.cores, summary.gpus)
         state = known.state if known else ClusterState()
         self.clusters[record.name] = Cluster(record, summary, total, state, known.reserved if known else _NONE)
+        self._loads.pop(record.name, None)
 
     def _forget(self, name: str) -> None:
         if self.clusters.pop(name, None) is not None:
+            self._loads.pop(name, None)
             self.index.remove(name)
             self.generation += 1
 
@@ -123,8 +129,15 @@ class World:
         if known is not None:
             r = known.reserved
             known.reserved = Demand(r.nodes + demand.nodes, r.cores + demand.cores, r.gpus + demand.gpus)
+            self._loads.pop(cluster, None)
 
     def load(self, cluster: str) -> Load:
+        load = self._loads.get(cluster)
+        if load is None:
+            load = self._loads[cluster] = self._load(cluster)
+        return load
+
+    def _load(self, cluster: str) -> Load:
         known = self.clusters[cluster]
         values, total, reserved = known.state.values, known.total, known.reserved
         return Load(

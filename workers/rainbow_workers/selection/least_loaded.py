@@ -24,12 +24,13 @@ def headroom(load: Load, job: JobView) -> float:
     demand, free, total = job.demand, load.free, load.total
     waiting = 1 + load.pending
     room = 1.0
-    if demand.nodes and total.nodes:
-        room = min(room, (free.nodes - demand.nodes * waiting) / total.nodes)
-    if demand.cores and total.cores:
-        room = min(room, (free.cores - demand.cores * waiting) / total.cores)
-    if demand.gpus and total.gpus:
-        room = min(room, (free.gpus - demand.gpus * waiting) / total.gpus)
+    # Without `min`, and each attribute read once: this runs up to ten times for each job.
+    if (wanted := demand.nodes) and (there := total.nodes):
+        room = (free.nodes - wanted * waiting) / there
+    if (wanted := demand.cores) and (there := total.cores) and (left := (free.cores - wanted * waiting) / there) < room:
+        room = left
+    if (wanted := demand.gpus) and (there := total.gpus) and (left := (free.gpus - wanted * waiting) / there) < room:
+        room = left
     return room
 
 
@@ -39,16 +40,17 @@ class LeastLoaded:
 
     def choose(self, candidates: Sequence[str], fleet: Fleet, job: JobView, rng: random.Random) -> Choice:
         size = len(candidates)
+        load, uniform = fleet.load, rng.random
         looked_at: set[int] = set()
         best, best_room = 0, float("-inf")
         for draw in range(min(size, 2 + _MORE)):
             if draw >= 2 and best_room >= 0:
                 break
-            at = int(rng.random() * size)
+            at = int(uniform() * size)
             while at in looked_at:
                 at = (at + 1) % size
             looked_at.add(at)
-            room = headroom(fleet.load(candidates[at]), job)
+            room = headroom(load(candidates[at]), job)
             if room > best_room:
                 best, best_room = at, room
         return Choice(candidates[best], {"headroom": round(best_room, 4), "compared": len(looked_at)})
