@@ -13,7 +13,8 @@ from pika import frame, spec
 from rainbow.brokers.rabbitmq.incoming import Properties, Reader
 
 SHORT = st.text(max_size=40)
-HEADERS = st.dictionaries(st.text(min_size=1, max_size=20), st.one_of(SHORT, st.integers(0, 1 << 40), st.booleans()))
+VALUES = st.one_of(SHORT, st.text(max_size=300), st.binary(max_size=40), st.integers(0, 1 << 40), st.booleans())
+HEADERS = st.dictionaries(st.text(min_size=1, max_size=20), VALUES)
 PROPERTIES = st.builds(
     spec.BasicProperties,
     content_type=st.none() | SHORT,

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 from pika import data as pika_data
 
 _METHOD, _HEADER, _BODY, _HEARTBEAT, _END = 1, 2, 3, 8, 0xCE
+_TEXT = ord("S")
 _DELIVER, _ACK, _NACK = 60 << 16 | 60, 60 << 16 | 80, 60 << 16 | 120
 
 _frame = struct.Struct(">BHI").unpack_from
@@ -134,7 +135,7 @@ def _properties(data: bytes, at: int, end: int, flags: int) -> Properties:
     if flags & 1 << 13:
         length = _long(data, at)[0]
         if length:
-            headers = pika_data.decode_table(data, at)[0]
+            headers = _table(data, at + 4, at + 4 + length)
         at += 4 + length
     if flags & 1 << 12:
         at += 1
@@ -157,3 +158,23 @@ def _properties(data: bytes, at: int, end: int, flags: int) -> Properties:
     if at > end:
         raise IndexError
     return Properties(found[15], found[7], found[10], found[9], priority, headers, found[4])
+
+
+def _table(data: bytes, at: int, end: int) -> dict[str, Any]:
+    """The table between `at` and `end`: texts are read here, which are most of ours; a table with more goes to pika."""
+    begin, found = at - 4, {}
+    while at < end:
+        after = at + 1 + data[at]
+        if data[after] != _TEXT:
+            table: dict[str, Any] = pika_data.decode_table(data, begin)[0]
+            return table
+        start = after + 5
+        stop = start + _long(data, after + 1)[0]
+        raw = data[start:stop]
+        try:
+            value: str | bytes = raw.decode()
+        except UnicodeDecodeError:  # as pika does
+            value = raw
+        found[data[at + 1 : after].decode()] = value
+        at = stop
+    return found
