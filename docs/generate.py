@@ -200,7 +200,7 @@ MEANINGS: Mapping[str, str] = {
     "scheduler.retry_after": "Pause before a job that no cluster takes now is looked at again; it doubles.",
     "scheduler.metrics": "Address for Prometheus metrics.",
     "scheduler.audit": "File of the audit log; `-` is stdout.",
-    "scheduler.agent_token_ttl": "How long a token given to an agent is good. The agent renews it well before.",
+    "scheduler.agent_token_ttl": "How long an agent's token is good, at least 20 s. The agent renews it well before.",
     "scheduler.user_token_ttl": "How long the submit token that registering returns is good.",
     "cluster.name": "The cluster this agent serves.",
     "cluster.secret": "Its token, as registering left it.",

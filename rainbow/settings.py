@@ -127,7 +127,7 @@ class SchedulerSettings(_Section):
     retry_after: Seconds = 5.0
     metrics: str | None = None
     audit: Location | None = None
-    agent_token_ttl: Seconds = 30 * 86400.0
+    agent_token_ttl: Annotated[float, Field(ge=20)] = 30 * 86400.0
     user_token_ttl: Seconds = 365 * 86400.0
 
 

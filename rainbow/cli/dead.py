@@ -184,7 +184,7 @@ def _letters(config: Path | None, limit: int) -> Iterator[tuple[Broker, Consumer
         wanted = min(limit, broker.stats(topology.DEAD_QUEUE).messages)
         consumer = broker.consume(topology.DEAD_QUEUE, prefetch=max(1, wanted))
         try:
-            letters = [Letter(delivery) for delivery in take(consumer, wanted)]
+            letters = [Letter(delivery) for delivery in take(broker, consumer, wanted)]
             letters.sort(key=lambda letter: letter.at or 0.0)
             yield broker, consumer, letters
             keep(broker, consumer, letters)

@@ -75,7 +75,7 @@ def _receive(broker: Broker, mine: ClusterSettings, cluster: str, max_jobs: int,
     wanted = min(max_jobs or _MOST, _MOST, broker.stats(queue).messages)
     consumer = broker.consume(queue, prefetch=max(1, wanted))
     try:
-        waiting = [_read(delivery, keys, cluster) for delivery in take(consumer, wanted)]
+        waiting = [_read(delivery, keys, cluster) for delivery in take(broker, consumer, wanted)]
         # What was looked at before may come back behind the others (quorum queues do that): oldest first again.
         waiting.sort(key=lambda w: w.dispatch.assigned_at if w.dispatch is not None else 0.0)
         good = [w for w in waiting if w.problem is None]
@@ -93,14 +93,21 @@ def _receive(broker: Broker, mine: ClusterSettings, cluster: str, max_jobs: int,
         output.note(f"asked to accept {accept}: there are {len(good)}")
 
 
-def take(consumer: Consumer, wanted: int) -> list[Delivery]:
-    """Up to `wanted` deliveries, until none has come for a moment."""
+def take(broker: Broker, consumer: Consumer, wanted: int) -> list[Delivery]:
+    """Up to `wanted` deliveries, until none has come for a moment.
+
+    Raises Denied when all stay in their queue: a broker that lets us read none of them tells a consumer nothing.
+    """
     found: list[Delivery] = []
     while len(found) < wanted:
         more = consumer.take(wanted - len(found), 5.0 if not found else _QUIET)
         if not more:
             break
         found.extend(more)
+    if wanted and not found and broker.stats(consumer.address).messages >= wanted:
+        raise Denied(
+            f"the broker gives us nothing from queue {consumer.address}: our credentials have no right to read it"
+        )
     return found
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))  # `import doors` in every import mode
+sys.path.insert(0, str(Path(__file__).parents[1] / "system"))
 
 from doors import Door, start_with_tokens
 from rainbow.tokens import KeyRing

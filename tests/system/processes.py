@@ -13,16 +13,31 @@ from typing import Any, Self
 
 import yaml
 
+from rainbow import scopes
 from rainbow.tokens import KeyRing, Role, issue
 from rig import resources
 
 
 class Site:
-    """A rainbow in a folder: key ring, settings files, and the programs that were started from them."""
+    """A rainbow in a folder: key ring, settings files, and the programs that were started from them.
 
-    def __init__(self, folder: Path, amqp_url: str, redis_url: str, prefix: str, **sections: Any) -> None:
+    With a `vhost`, the tokens say what they open there: with `ring`, the one that a RabbitMQ verifies them with.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        amqp_url: str,
+        redis_url: str,
+        prefix: str,
+        *,
+        ring: KeyRing | None = None,
+        vhost: str | None = None,
+        **sections: Any,
+    ) -> None:
         self.folder = folder
-        self.ring = KeyRing.generate()
+        self.vhost = vhost
+        self.ring = ring or KeyRing.generate()
         self.ring.save(folder / "keys.json")
         self.shared = {
             "broker": {"url": amqp_url},
@@ -30,13 +45,26 @@ class Site:
             "keyring": str(folder / "keys.json"),
             **sections,
         }
-        self.config = self._write("rainbow-config", {**self.shared, "token": self.token("root", "admin")})
+        self.config = self.write("rainbow-config", {**self.shared, "token": self.token("root", "admin")})
         self.running: list[subprocess.Popen[bytes]] = []
 
-    def token(self, sub: str, role: Role = "submit") -> str:
-        return issue(self.ring, sub=sub, role=role, ttl=86_400)
+    def token(self, sub: str, role: Role = "submit", *clusters: str, ttl: float = 86_400) -> str:
+        names = clusters or ("*",)
+        scope = scopes.for_token(role, names, self.vhost)
+        return issue(self.ring, sub=sub, role=role, clusters=names, ttl=ttl, scope=scope)
 
-    def _write(self, name: str, settings: Mapping[str, Any]) -> Path:
+    def settings_of(self, sub: str, role: Role = "submit", *clusters: str) -> Path:
+        """A settings file for somebody with a token and nothing else."""
+        return self.write(
+            sub,
+            {
+                "broker": self.shared["broker"],
+                "token": self.token(sub, role, *clusters),
+                "keyring": str(self.folder / "none.json"),
+            },
+        )
+
+    def write(self, name: str, settings: Mapping[str, Any]) -> Path:
         file = self.folder / f"{name}.yaml"
         file.write_text(yaml.safe_dump(dict(settings)))
         file.chmod(0o600)
@@ -56,18 +84,35 @@ class Site:
                 process.wait()
 
     def start(self, name: str, *arguments: str, config: Path | None = None) -> subprocess.Popen[bytes]:
-        environment = {k: v for k, v in os.environ.items() if not k.startswith("RAINBOW_")}
         with open(self.folder / f"{name}.log", "ab") as log:
             process = subprocess.Popen(
                 [sys.executable, "-m", *arguments, "--config", str(config or self.config)],
                 stdout=log,
                 stderr=log,
                 stdin=subprocess.DEVNULL,
-                env=environment,
+                env=self.environment(),
                 start_new_session=True,
             )
         self.running.append(process)
         return process
+
+    @staticmethod
+    def environment() -> dict[str, str]:
+        return {k: v for k, v in os.environ.items() if not k.startswith("RAINBOW_")}
+
+    def cli(self, *args: str, config: Path | None = None, code: int = 0) -> subprocess.CompletedProcess[str]:
+        """`rainbow ARGS` with a settings file (else the administrator's), run to its end."""
+        done = subprocess.run(
+            [sys.executable, "-m", "rainbow.cli", *args],
+            env={**self.environment(), "RAINBOW_CONFIG": str(config or self.config)},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+        assert done.returncode == code, (args, done.returncode, done.stdout, done.stderr)
+        return done
 
     def scheduler(self, *only: str, name: str = "scheduler") -> subprocess.Popen[bytes]:
         return self.start(name, "rainbow_workers.cli", *(w for worker in only for w in ("--only", worker)))
@@ -78,7 +123,7 @@ class Site:
         settings = {
             "broker": self.shared["broker"],
             "cluster": {"name": cluster},
-            "token": issue(self.ring, sub=f"agent-{cluster}", role="register", clusters=[cluster], ttl=86_400),
+            "token": self.token(f"agent-{cluster}", "register", cluster),
             "agent": {
                 "graph": str(file),
                 "state_dir": str(self.folder / f"state-{cluster}"),
@@ -87,7 +132,7 @@ class Site:
                 **agent,
             },
         }
-        return self.start(f"agent-{cluster}", "rainbow_agents.cli", config=self._write(f"agent-{cluster}", settings))
+        return self.start(f"agent-{cluster}", "rainbow_agents.cli", config=self.write(f"agent-{cluster}", settings))
 
     def starts_file(self, cluster: str) -> Path:
         return self.folder / f"starts-{cluster}"
