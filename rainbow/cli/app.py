@@ -19,6 +19,7 @@ _COMMANDS: Mapping[str, Entry] = {
     "down": Entry("rainbow.cli.embedded:down", "Stop what `rainbow up` started; its data stays."),
     "demo": Entry("rainbow.cli.embedded:demo", "Show the main job on this machine, start to end."),
     "submit": Entry("rainbow.cli.submit:submit", "Submit a job.", _TAKES_COMMAND),
+    "bulk": Entry("rainbow.cli.bulk:bulk", "Submit many jobs from a file."),
     "jobs": Entry("rainbow.cli.jobs:jobs", "List the newest jobs."),
     "status": Entry("rainbow.cli.jobs:status", "Show what is known of a job."),
     "explain": Entry("rainbow.cli.jobs:explain", "Say why a job went where it went, cluster by cluster."),

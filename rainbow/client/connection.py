@@ -28,6 +28,7 @@ class Connection:
         self, settings: Settings, credentials: Credentials, *, broker: Broker | None, timeout: float, name: str
     ) -> None:
         self.timeout = timeout
+        self.credentials = credentials
         self._url = settings.broker.url.get_secret_value()
         self._owned = broker is None
         self.broker = broker or connect(connect_options(settings, credentials, name))
