@@ -200,6 +200,8 @@ MEANINGS: Mapping[str, str] = {
     "scheduler.retry_after": "Pause before a job that no cluster takes now is looked at again; it doubles.",
     "scheduler.metrics": "Address for Prometheus metrics.",
     "scheduler.audit": "File of the audit log; `-` is stdout.",
+    "scheduler.audit_bytes": "Size after which the audit log is renamed to `.1`, `.2` and so on.",
+    "scheduler.audit_keep": "How many renamed audit logs are kept.",
     "scheduler.agent_token_ttl": "How long an agent's token is good, at least 20 s. The agent renews it well before.",
     "scheduler.user_token_ttl": "How long the submit token that registering returns is good.",
     "cluster.name": "The cluster this agent serves.",

@@ -127,6 +127,8 @@ class SchedulerSettings(_Section):
     retry_after: Seconds = 5.0
     metrics: str | None = None
     audit: Location | None = None
+    audit_bytes: Annotated[int, Field(ge=1024)] = 64 << 20
+    audit_keep: Annotated[int, Field(ge=0, le=1000)] = 10
     agent_token_ttl: Annotated[float, Field(ge=20)] = 30 * 86400.0
     user_token_ttl: Seconds = 365 * 86400.0
 

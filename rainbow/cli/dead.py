@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -14,13 +14,17 @@ from rainbow.cli import output
 from rainbow.cli.lazy import make_app
 from rainbow.cli.options import Config, Json, Token
 from rainbow.cli.session import connection, load_settings
-from rainbow.errors import NotFound
+from rainbow.errors import NotFound, TimedOut, Unavailable
 
 if TYPE_CHECKING:
     from rainbow.brokers.base import Broker, Consumer
     from rainbow.cli.letters import Letter
+    from rainbow.client.connection import Connection
 
 app = make_app()
+
+#: Seconds for the registrar to answer: less than after which a question is sent again.
+_ANSWER_S = 4.0
 
 Keys = Annotated[
     list[str] | None, typer.Argument(metavar="[KEY...]", help="Those with these keys.", show_default=False)
@@ -32,7 +36,8 @@ Look = Annotated[int, typer.Option("--limit", "-l", min=1, max=10_000, help="Loo
 
 @app.callback()
 def dead() -> None:
-    """List, show, replay or drop what could not be processed. For operators: it needs the broker's own account.
+    """List, show, replay or drop what could not be processed. For operators: it needs the
+    broker's own account and, to replay or drop, an administrator's token.
 
     \b
     Examples:
@@ -107,7 +112,17 @@ def replay(
     def act(broker: Broker, chosen: Sequence[Letter]) -> None:
         broker.publish([letter.replay(own) for letter in chosen]).check(30.0)
 
-    _settle("replayed", act, keys, everything=everything, reason=reason, limit=limit, as_json=as_json, config=config)
+    _settle(
+        "replay",
+        act,
+        keys,
+        everything=everything,
+        reason=reason,
+        limit=limit,
+        as_json=as_json,
+        config=config,
+        token=token,
+    )
 
 
 @app.command("drop")
@@ -118,6 +133,7 @@ def drop(
     limit: Look = 1000,
     as_json: Json = False,
     config: Config = None,
+    token: Token = None,
 ) -> None:
     """Drop dead letters for good.
 
@@ -126,7 +142,7 @@ def drop(
       rainbow dead drop --all --reason too-large
     """
     _settle(
-        "dropped",
+        "drop",
         lambda *_: None,
         keys,
         everything=everything,
@@ -134,11 +150,12 @@ def drop(
         limit=limit,
         as_json=as_json,
         config=config,
+        token=token,
     )
 
 
 def _settle(
-    verb: str,
+    what: Literal["replay", "drop"],
     act: Callable[[Broker, Sequence[Letter]], None],
     keys: list[str] | None,
     *,
@@ -147,19 +164,23 @@ def _settle(
     limit: int,
     as_json: bool,
     config: Path | None,
+    token: str | None,
 ) -> None:
     """Do `act` with the letters chosen, and take them out of the queue afterwards."""
+    done = {"replay": "replayed", "drop": "dropped"}[what]
     if bool(keys) == everything:
         raise typer.BadParameter("say which: their keys (`rainbow dead list`), or --all")
-    with _letters(config, limit) as (broker, consumer, letters):
+    with _letters(config, limit, token) as (made, consumer, letters):
         chosen = _chosen(letters, keys or (), reason)
-        act(broker, chosen)
+        if chosen:
+            _say_who(made, what, chosen, config, token)
+        act(made.broker, chosen)
         consumer.ack([letter.delivery for letter in chosen])
         letters[:] = [letter for letter in letters if letter not in chosen]
     if as_json:
-        output.document({verb: [letter.key for letter in chosen]})
+        output.document({done: [letter.key for letter in chosen]})
     else:
-        output.note(f"{verb} {len(chosen)} dead letter(s)")
+        output.note(f"{done} {len(chosen)} dead letter(s)")
 
 
 def _chosen(letters: Sequence[Letter], keys: Sequence[str], reason: str | None) -> list[Letter]:
@@ -172,21 +193,37 @@ def _chosen(letters: Sequence[Letter], keys: Sequence[str], reason: str | None) 
     ]
 
 
+def _say_who(
+    made: Connection, what: Literal["replay", "drop"], chosen: Sequence[Letter], config: Path | None, token: str | None
+) -> None:
+    """Have the registrar write down who does it; it refuses all but administrators. While none runs, the question waits
+    for one in its queue."""
+    from rainbow.client.credentials import Credentials
+
+    speaks = Credentials.from_settings(load_settings(config), token).for_cluster()
+    try:
+        made.call(f"dead-{what}", speaks, _ANSWER_S, keys=[letter.key for letter in chosen])
+    except (TimedOut, Unavailable) as exc:
+        output.note(f"not in the audit log yet: {exc}")
+
+
 @contextmanager
-def _letters(config: Path | None, limit: int) -> Iterator[tuple[Broker, Consumer, list[Letter]]]:
+def _letters(
+    config: Path | None, limit: int, token: str | None = None
+) -> Iterator[tuple[Connection, Consumer, list[Letter]]]:
     """The oldest letters, held while the block runs; those still in the list afterwards go back to the queue."""
     from rainbow import topology
     from rainbow.cli.letters import Letter, keep
     from rainbow.cli.receive import take
 
-    with connection(load_settings(config), "rainbow-dead") as made:
+    with connection(load_settings(config), "rainbow-dead", token) as made:
         broker = made.broker
         wanted = min(limit, broker.stats(topology.DEAD_QUEUE).messages)
         consumer = broker.consume(topology.DEAD_QUEUE, prefetch=max(1, wanted))
         try:
             letters = [Letter(delivery) for delivery in take(broker, consumer, wanted)]
             letters.sort(key=lambda letter: letter.at or 0.0)
-            yield broker, consumer, letters
+            yield made, consumer, letters
             keep(broker, consumer, letters)
         finally:
             consumer.cancel()

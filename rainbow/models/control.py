@@ -141,6 +141,14 @@ class Revoke(_Request):
     sub: Text | None = None
 
 
+class SettleDead(_Request):
+    """May the caller send dead letters once more, or drop them? Asked before it is done at the broker, so that it is
+    written down who did it."""
+
+    op: Literal["dead-replay", "dead-drop"]
+    keys: Annotated[list[Annotated[str, Field(max_length=64)]], Field(min_length=1, max_length=10_000)]
+
+
 class Enroll(_Request):
     """Ask to become the agent of `cluster`, without a token; asking again tells what became of it.
 
@@ -184,6 +192,7 @@ AnyRequest = (
     | Watch
     | Cancel
     | Revoke
+    | SettleDead
     | Enroll
     | ListEnrolments
     | DecideEnrolment

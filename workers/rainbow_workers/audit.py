@@ -1,14 +1,16 @@
 """The audit log: who did what, one JSON object a line, in a file that rotates or on stdout.
 
 Fields: `time` (seconds since 1970), `sub`, `jti` and `role` of the token, `action` (the operation, or ``submit``),
-`object` (a cluster, a group, job ids, a subject), `result` (``done``, or the code of the error) and, when refused,
-`detail`. Requests that only read, and heartbeats, are noted when they are refused.
+`object` (a cluster, a group, job ids, a subject), `result` (``done``, or the code of the error), what else matters to
+the operation (`approve`, `clusters`, `reason`), and, when refused, `detail`. What only reads, heartbeats, and questions
+asked again are noted when they are refused. `sub` is null where nobody is known: no token, or a bad one.
 """
 
 from __future__ import annotations
 
 import json
 import logging
+import os
 import sys
 import threading
 import time
@@ -24,6 +26,8 @@ log = logging.getLogger(__name__)
 DONE = "done"
 #: Written as the setting's value, means stdout.
 STDOUT = Path("-")
+#: Seconds between looks whether the file was moved away.
+_LOOK_EVERY = 1.0
 #: A list of objects is cut after so many: a request may name a thousand jobs.
 _NAMED = 20
 
@@ -31,8 +35,9 @@ _NAMED = 20
 class Audit:
     """Writes to `path`, renamed to ``.1``, ``.2`` … (at most `keep`) when it has grown to `max_bytes`; mode 0600.
 
-    One process writes a file: give each its own, or let them write to stdout. What cannot be written (a full disk) is
-    reported in the log, and the work goes on. Without `path` nothing is written.
+    One process writes a file: give each its own, or let them write to stdout. Another program may move the file away: a
+    new one is begun within a second. What cannot be written (a full disk) is reported in the log, and the work goes on.
+    Without `path` nothing is written.
     """
 
     def __init__(
@@ -51,7 +56,8 @@ class Audit:
         self._lock = threading.Lock()
         self._file: BinaryIO | None = None
         self._torn = False
-        self._failing = False
+        self._lost = 0
+        self._looked = 0.0
 
     def note(
         self,
@@ -68,7 +74,7 @@ class Audit:
         entry: dict[str, Any] = {
             "time": round(self._clock(), 3),
             "sub": who.sub if who else None,
-            "jti": who.jti if who else None,
+            "jti": (who.jti or None) if who else None,
             "role": who.role if who else None,
             "action": action,
             "object": about if about is None or isinstance(about, str) else list(about[:_NAMED]),
@@ -81,11 +87,13 @@ class Audit:
             try:
                 self._write(line)
             except (OSError, ValueError) as exc:
-                if not self._failing:
+                if not self._lost:
                     log.error("audit log not written", extra={"action": "audit", "detail": str(exc)})  # noqa: TRY400
-                self._failing = True
+                self._lost += 1
             else:
-                self._failing = False
+                if self._lost:
+                    log.warning("audit log written again", extra={"action": "audit", "lost": self._lost})
+                self._lost = 0
 
     def close(self) -> None:
         with self._lock:
@@ -98,6 +106,7 @@ class Audit:
             sys.stdout.write(line.decode())
             sys.stdout.flush()
             return
+        self._leave_if_moved()
         file = self._file = self._file or self._open()
         if file.tell() and file.tell() + len(line) > self._max_bytes:
             file = self._file = self._rotate(file)
@@ -113,6 +122,20 @@ class Audit:
         self._path.parent.mkdir(parents=True, exist_ok=True)
         self._path.touch(mode=0o600)
         return cast(BinaryIO, self._path.open("ab", buffering=0))
+
+    def _leave_if_moved(self) -> None:
+        now = time.monotonic()
+        if self._file is None or now - self._looked < _LOOK_EVERY:
+            return
+        self._looked = now
+        assert self._path is not None
+        try:
+            same = os.path.samestat(os.fstat(self._file.fileno()), self._path.stat())
+        except OSError:
+            same = False
+        if not same:
+            self._file.close()
+            self._file = None
 
     def _rotate(self, file: BinaryIO) -> BinaryIO:
         assert self._path is not None

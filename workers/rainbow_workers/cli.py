@@ -113,6 +113,8 @@ def build(given: Settings, workers: tuple[str, ...], *, declare: bool) -> tuple[
         vhost=vhost,
         ring_file=given.keyring,
         audit=s.audit,
+        audit_bytes=s.audit_bytes,
+        audit_keep=s.audit_keep,
         agent_ttl=s.agent_token_ttl,
         submit_ttl=s.user_token_ttl,
         message_bytes=given.limits.message_bytes,

@@ -69,9 +69,15 @@ class RingFile:
     One that cannot be read is reported once, and the ring in force stays: a slip of the hand stops nothing.
     """
 
-    def __init__(self, path: Path, use: Callable[[KeyRing], None]) -> None:
+    def __init__(
+        self,
+        path: Path,
+        use: Callable[[KeyRing], None],
+        refused: Callable[[InvalidSettings], None] = lambda _: None,
+    ) -> None:
         self._path = path
         self._use = use
+        self._refused = refused
         self._stamp = self._now()
 
     def look(self) -> None:
@@ -84,6 +90,7 @@ class RingFile:
             ring = KeyRing.load(self._path)
         except InvalidSettings as exc:
             log.error("the key ring stays as it was", extra={"action": "rotate", "detail": exc.message})  # noqa: TRY400
+            self._refused(exc)
             return
         self._use(ring)
         log.info("key ring read anew", extra={"action": "rotate", "kids": ",".join(kid for kid, _ in ring.keys)})

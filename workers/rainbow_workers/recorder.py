@@ -12,6 +12,7 @@ from rainbow.models.control import ControlReply
 from rainbow.models.job import JobEvent
 from rainbow.models.wire import parse
 from rainbow_workers import dead
+from rainbow_workers.audit import Audit
 from rainbow_workers.following import Follower
 from rainbow_workers.keys import ClusterKeys
 from rainbow_workers.stores.base import Recorded, Store
@@ -27,8 +28,17 @@ class Recorder:
     queue = topology.RECORDER_QUEUE
 
     def __init__(
-        self, broker: Broker, store: Store, keys: ClusterKeys, follower: Follower, *, max_bytes: int, max_depth: int
+        self,
+        broker: Broker,
+        store: Store,
+        keys: ClusterKeys,
+        follower: Follower,
+        *,
+        max_bytes: int,
+        max_depth: int,
+        audit: Audit | None = None,
     ) -> None:
+        self._audit = audit or Audit()
         self._broker = broker
         self._store = store
         self._keys = keys
@@ -48,6 +58,7 @@ class Recorder:
             except RainbowError as exc:
                 log.warning("event refused", extra={"action": "refuse-event", "code": exc.code, "detail": exc.message})
                 messages.append(dead.letter(delivery, exc.code, exc.message))
+                self._audit.note(None, "event", delivery.routing_key, exc.code, exc.message)
         if events:
             for result in self._store.jobs.record(events):
                 messages.extend(news(result))

@@ -15,6 +15,8 @@ from rainbow.models.cluster import StateReport
 from rainbow.models.control import (
     AnyRequest,
     ControlReply,
+    DecideEnrolment,
+    Drain,
     Enroll,
     GetJobs,
     ListClusters,
@@ -23,7 +25,12 @@ from rainbow.models.control import (
     ListJobs,
     Ping,
     Register,
+    RemoveSubsystem,
     Report,
+    Revoke,
+    SetGroup,
+    SetSubsystem,
+    SettleDead,
     Watch,
     parse_request,
 )
@@ -114,21 +121,28 @@ class Registrar:
         self._broker.publish(messages).then(settle)
 
     def _answer(self, delivery: Delivery, reports: list[StateReport]) -> ControlReply:
-        data = codec.decode(delivery.body, delivery.content_type, max_bytes=self._max_bytes, max_depth=self._max_depth)
-        request = parse_request(data)
+        try:
+            data = codec.decode(
+                delivery.body, delivery.content_type, max_bytes=self._max_bytes, max_depth=self._max_depth
+            )
+            request = parse_request(data)
+        except InvalidInput as exc:
+            self._audit.note(None, "request", None, exc.code, exc.message)
+            raise
         caller: Principal | None = None
         try:
-            caller = NOBODY if isinstance(request, _OPEN) else self._caller(request, delivery)
-            result = self._carry_out(request, caller, delivery, reports)
+            if not isinstance(request, _OPEN):
+                caller = self._caller(request, delivery)
+            result = self._carry_out(request, caller or NOBODY, delivery, reports)
         except StoreUnavailable:
             raise
         except RainbowError as exc:
-            self._audit.note(caller, request.op, about(request), exc.code, exc.message)
+            self._audit.note(caller, request.op, about(request), exc.code, exc.message, **how(request))
             if isinstance(exc, Unavailable):
                 raise RainbowError(f"not done, ask again: {exc.message}") from None
             raise
-        if not isinstance(request, _READING):
-            self._audit.note(caller, request.op, about(request), DONE)
+        if not isinstance(request, _READING) and not (isinstance(request, Enroll) and result.pop("again", False)):
+            self._audit.note(caller, request.op, about(request), DONE, **how(request))
         return ControlReply(ok=True, result=result)
 
     def _carry_out(
@@ -168,11 +182,30 @@ class Registrar:
 
 def about(request: AnyRequest) -> str | list[str] | None:
     """What a request is about, for the audit log."""
-    for name in ("cluster", "group", "ids", "jti", "sub", "code"):
+    for name in ("cluster", "group", "ids", "jti", "sub", "code", "keys"):
         value = getattr(request, name, None)
         if value is not None:
             return value if isinstance(value, str) else [str(item) for item in value]
     return request.report.cluster if isinstance(request, Report) else None
+
+
+def how(request: AnyRequest) -> dict[str, Any]:
+    """What else matters of a request, for the audit log."""
+    match request:
+        case DecideEnrolment():
+            return {"approve": request.approve}
+        case SetGroup():
+            return {"clusters": request.clusters[:20], "count": len(request.clusters)}
+        case Drain():
+            return {"reason": request.reason}
+        case Revoke():
+            return {"kind": "jti" if request.jti is not None else "sub"}
+        case SetSubsystem() | RemoveSubsystem():
+            return {"subsystem": request.name}
+        case SettleDead():
+            return {"count": len(request.keys)}
+        case _:
+            return {}
 
 
 #: Who asks without a token.

@@ -12,6 +12,7 @@ from rainbow.errors import RainbowError
 from rainbow.models.control import AgentCommand
 from rainbow.models.job import Dispatch, JobRecord, Reason
 from rainbow_workers import commands
+from rainbow_workers.audit import Audit
 from rainbow_workers.following import Follower
 from rainbow_workers.intake import Intake
 from rainbow_workers.keys import ClusterKeys
@@ -29,8 +30,16 @@ class Returns:
     queue = topology.REJECTED_QUEUE
 
     def __init__(
-        self, intake: Intake, placer: Placer, follower: Follower, store: Store, world: World, keys: ClusterKeys
+        self,
+        intake: Intake,
+        placer: Placer,
+        follower: Follower,
+        store: Store,
+        world: World,
+        keys: ClusterKeys,
+        audit: Audit | None = None,
     ) -> None:
+        self._audit = audit or Audit()
         self._intake = intake
         self._placer = placer
         self._follower = follower
@@ -68,6 +77,10 @@ class Returns:
                 tickets.append(ticket)
         if tickets:
             self._placer.place(tickets, consumer)
+        for ticket in tickets:
+            if ticket.refusal is not None:
+                who = {"sub": ticket.job.user, "jti": ticket.job.jti} if ticket.job else {}
+                self._audit.note(None, "return", ticket.id or None, ticket.refusal.code, ticket.refusal.error, **who)
 
     def _open(self, delivery: Delivery) -> Dispatch | None:
         try:

@@ -32,10 +32,15 @@ class Scheduler:
         if tickets or again:
             self._placer.place([*again, *tickets], consumer)
         for ticket in tickets:
-            if ticket.fresh:
+            if ticket.fresh or ticket.refusal is not None:
+                self._note(ticket)
+        # What was let in is noted once more when it is refused after all: its token was revoked meanwhile.
+        for ticket in again:
+            if ticket.refusal is not None:
                 self._note(ticket)
 
     def _note(self, ticket: Ticket) -> None:
         refusal = ticket.refusal
         result, detail = (DONE, None) if refusal is None else (refusal.code, refusal.error)
-        self._audit.note(ticket.who, "submit", ticket.id, result, detail)
+        who = {} if ticket.who or not ticket.job else {"sub": ticket.job.user, "jti": ticket.job.jti}
+        self._audit.note(ticket.who, "submit", ticket.id, result, detail, **who)

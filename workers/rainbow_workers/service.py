@@ -15,6 +15,7 @@ from typing import Any
 
 from rainbow import topology
 from rainbow.brokers.base import Broker
+from rainbow.errors import InvalidSettings
 from rainbow.models import control
 from rainbow.tokens import KeyRing, Verifier
 from rainbow_workers.audit import Audit
@@ -65,6 +66,8 @@ class ServiceOptions:
     submit_ttl: float = SUBMIT_TTL
     ring_file: Path | None = None
     audit: Path | None = None
+    audit_bytes: int = 64 << 20
+    audit_keep: int = 10
     message_bytes: int = 1 << 20
     control_bytes: int = 64 << 20
     depth: int = 64
@@ -77,9 +80,11 @@ class Service:
         self._options = options or ServiceOptions()
         self._verifier = Verifier(ring)
         self._keys = ClusterKeys(lambda: self._verifier.ring)
-        self._audit = Audit(self._options.audit)
+        o = self._options
+        self._audit = Audit(o.audit, max_bytes=o.audit_bytes, keep=o.audit_keep)
         self.world = World(self._options.alive_after)
-        follow_ring = RingFile(self._options.ring_file, self._use).look if self._options.ring_file else None
+        file = self._options.ring_file
+        follow_ring = RingFile(file, self._use, self._not_used).look if file else None
         self._follower = Follower(self.world, store, self._verifier, also=follow_ring or (lambda: None))
         self._placers: list[Placer] = []
         self.workers = [self._worker(name) for name in self._options.workers]
@@ -109,6 +114,10 @@ class Service:
 
     def _use(self, ring: KeyRing) -> None:
         self._verifier.ring = ring
+        self._audit.note(None, "rotate", [kid for kid, _ in ring.keys])
+
+    def _not_used(self, problem: InvalidSettings) -> None:
+        self._audit.note(None, "rotate", str(self._options.ring_file), problem.code, problem.message)
 
     def outcomes(self) -> Counter[str]:
         """How many jobs were assigned, held, denied, and so on, since the start."""
@@ -168,7 +177,13 @@ class Service:
     def _returns(self) -> Task:
         decider = self._decider()
         return Returns(
-            self._intake(decider), self._placer(decider), self._follower, self._store, self.world, self._keys
+            self._intake(decider),
+            self._placer(decider),
+            self._follower,
+            self._store,
+            self.world,
+            self._keys,
+            self._audit,
         )
 
     def _recorder(self) -> Task:
@@ -177,6 +192,7 @@ class Service:
             self._store,
             self._keys,
             self._follower,
+            audit=self._audit,
             max_bytes=self._options.control_bytes,
             max_depth=self._options.depth,
         )
@@ -190,6 +206,7 @@ class Service:
         operations: dict[type, Operation] = {
             control.Ping: access.ping,
             control.Revoke: access.revoke,
+            control.SettleDead: access.settle_dead,
             control.Enroll: access.enroll,
             control.ListEnrolments: access.list_enrolments,
             control.DecideEnrolment: access.decide,

@@ -11,7 +11,7 @@ from typing import Any
 from rainbow.enrolment import code, mark, same_code
 from rainbow.errors import Conflict, Denied, InvalidInput, NotFound
 from rainbow.models.cluster import Enrolment, Revocation
-from rainbow.models.control import DecideEnrolment, Enroll, ListEnrolments, Ping, Revoke
+from rainbow.models.control import DecideEnrolment, Enroll, ListEnrolments, Ping, Revoke, SettleDead
 from rainbow.tokens import LEEWAY, Principal
 from rainbow_workers.operations import need_role, shown
 from rainbow_workers.operations.issuing import Issuer, agent_of
@@ -63,6 +63,10 @@ class AccessOperations:
         log.info("revoked", extra={"action": "revoke", "kind": kind, "value": value, "by": caller.sub})
         return {"revoked": {kind: value}, "clusters": self._bar(revocation)}
 
+    def settle_dead(self, request: SettleDead, caller: Principal, address: Address | None) -> dict[str, Any]:
+        need_role(caller)
+        return {}
+
     # -- enrolment ------------------------------------------------------------------------------------------
 
     def enroll(self, request: Enroll, caller: Principal, address: Address | None) -> dict[str, Any]:
@@ -78,6 +82,7 @@ class AccessOperations:
                 "or have an admin delete it first"
             )
         asked = self._store.enrolments.get(request.cluster, who, now)
+        again = asked is not None and asked.status == "pending"
         if asked is None:
             waiting = [e for e in self._store.enrolments.all(now) if e.status == "pending"]
             if len(waiting) >= _MOST or sum(e.cluster == request.cluster for e in waiting) >= _MOST_OF_CLUSTER:
@@ -95,6 +100,8 @@ class AccessOperations:
         if asked.status == "denied":
             raise Denied(f"an admin denied this agent to serve cluster {request.cluster}")
         answer = {"status": asked.status, "code": asked.code, "cluster": asked.cluster, "until": asked.until}
+        if again:
+            answer["again"] = True  # not for the agent: agents ask every few seconds, and that is not worth a line
         if asked.status == "approved":
             self._still_good(asked)
             answer["token"] = self._issuer.for_agent(asked.cluster).token
