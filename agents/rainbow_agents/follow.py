@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from rainbow.backoff import Backoff
 from rainbow_agents.executors.base import Ended, Executor, ExecutorDown, Found, Held, Recovery, Started
 from rainbow_agents.journal import OVER, Journal, JournalDown, Row
+from rainbow_agents.pace import Pace
 
 log = logging.getLogger(__name__)
 
@@ -92,6 +93,7 @@ class Follower:
         self._changed = changed
         self._every = every
         self._news: queue.SimpleQueue[Started | Ended | None] = queue.SimpleQueue()
+        self._pace = Pace()
         self._unknown: list[tuple[float, Started | Ended]] = []
         self._missing: set[tuple[str, int]] = set()
         self._reconcile_at = float("inf")
@@ -140,6 +142,7 @@ class Follower:
         batch: list[Started | Ended] = []
         try:
             first = self._news.get(timeout=wait)
+            self._pace.gather()
             while True:
                 if first is not None:
                     batch.append(first)

@@ -31,6 +31,7 @@ from rainbow_agents.checks import Checks, Job, NotADispatch
 from rainbow_agents.events import Publisher
 from rainbow_agents.executors.base import Executor, Held, Mark, Refused, Submitted, Undecided, Work
 from rainbow_agents.journal import Journal, JournalDown, Pending, Row, View, new_claim
+from rainbow_agents.pace import Pace
 from rainbow_agents.registration import Registrar
 
 log = logging.getLogger(__name__)
@@ -120,6 +121,7 @@ class Intake:
         self._lock = threading.Lock()
         self._flights: dict[Mark, Flight] = {}
         self._by_key: dict[tuple[str, int], Flight] = {}
+        self._taking, self._settling = Pace(), Pace()
         self._outcomes: queue.SimpleQueue[_Outcome | None] = queue.SimpleQueue()
         self._consumer: Consumer | None = None
         self._suspects: deque[Job] = deque()
@@ -226,6 +228,9 @@ class Intake:
             return
         deliveries = self._consumer.take(self._prefetch, 0.0 if jobs else 0.2)
         if deliveries:
+            self._taking.gather()
+            if len(deliveries) < self._prefetch:
+                deliveries += self._consumer.take(self._prefetch - len(deliveries), 0.0)
             self.last_take = self._clock()
             with self._lock:
                 self._unsettled += len(deliveries)
@@ -391,6 +396,7 @@ class Intake:
         out: list[_Outcome] = []
         try:
             first = self._outcomes.get(timeout=0.1)
+            self._settling.gather()
             while True:
                 if first is not None:
                     out.append(first)

@@ -10,6 +10,7 @@ from rainbow.backoff import Backoff
 from rainbow.errors import BadCredentials, RainbowError
 from rainbow_agents.events import Publisher
 from rainbow_agents.journal import Journal, JournalDown
+from rainbow_agents.pace import Pace
 
 log = logging.getLogger(__name__)
 
@@ -25,6 +26,7 @@ class Outbox:
         self._journal = journal
         self._publisher = publisher
         self._awake = threading.Event()
+        self._pace = Pace()
         self.last_confirm = 0.0
 
     def wake(self) -> None:
@@ -33,7 +35,8 @@ class Outbox:
     def run(self, stop: threading.Event) -> None:
         backoff = Backoff(0.2, 10.0)
         while not stop.is_set():
-            self._awake.wait(1.0)
+            if self._awake.wait(1.0):
+                self._pace.gather()
             self._awake.clear()
             try:
                 while not stop.is_set() and self.send_some():
