@@ -171,6 +171,15 @@ def _channels() -> Iterator[tuple[str, Document]]:
         ),
     )
     yield (
+        "bids",
+        _exchange(
+            topology.BIDS,
+            "bid",
+            "Jobs that clusters bid for, until they are decided. Between scheduler and bidding worker only.",
+            ["submission", "dispatch"],
+        ),
+    )
+    yield (
         "dead",
         _exchange(
             topology.DEAD,

@@ -27,12 +27,14 @@ EVENTS = "rainbow.events"
 CONTROL = "rainbow.control"
 AGENTS = "rainbow.agents"
 HOLD = "rainbow.hold"
+BIDS = "rainbow.bids"
 DEAD = "rainbow.dead"
 
 SCHEDULER_QUEUE = "rainbow.scheduler"
 REJECTED_QUEUE = "rainbow.rejected"
 RECORDER_QUEUE = "rainbow.recorder"
 CONTROL_QUEUE = "rainbow.control"
+BIDS_QUEUE = "rainbow.bids"
 DEAD_QUEUE = "rainbow.dead"
 
 #: Seconds a held submission waits before it is looked at again: one queue per delay, so that no message
@@ -163,6 +165,7 @@ def core(limits: Limits | None = None) -> Topology:
             Exchange(CONTROL, "topic"),
             Exchange(AGENTS, "direct"),
             Exchange(HOLD, "direct"),
+            Exchange(BIDS, "topic"),
             Exchange(DEAD, "topic"),
         ),
         queues=(
@@ -170,6 +173,7 @@ def core(limits: Limits | None = None) -> Topology:
             queue(REJECTED_QUEUE, REJECTED, lim.max_other),
             queue(RECORDER_QUEUE, EVENTS, lim.max_other),
             queue(CONTROL_QUEUE, CONTROL, lim.max_other),
+            queue(BIDS_QUEUE, BIDS, lim.max_submissions),
             queue(DEAD_QUEUE, DEAD, lim.max_other, dead_letter=None),
             *holds,
         ),

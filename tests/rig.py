@@ -132,6 +132,8 @@ class Rig:
         return self._replies
 
     def _reply(self, correlation: str) -> Delivery | None:
+        if correlation in self._kept:
+            return self._kept.pop(correlation)
         for delivery in self.replies.take(100, 0.05):
             self.replies.ack([delivery])
             self._kept[delivery.correlation_id or ""] = delivery

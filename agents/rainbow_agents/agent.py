@@ -8,17 +8,19 @@ import os
 import threading
 import time
 from collections.abc import Callable
-from typing import cast
+from typing import Any, cast
 
 from rainbow import brokers, plugins
 from rainbow.brokers.base import Broker
 from rainbow.client.credentials import read_token_file
 from rainbow.client.rpc import Rpc
 from rainbow.errors import Denied, InvalidSettings, RainbowError
+from rainbow.models.control import AgentCommand
 from rainbow.resources.summary import Summary
 from rainbow.settings import Settings, connect_options, secret
 from rainbow_agents import health
 from rainbow_agents.admission import Load, Policy
+from rainbow_agents.bids import Bidder
 from rainbow_agents.checks import Checks
 from rainbow_agents.commands import Commands
 from rainbow_agents.discovery import capacity, discover
@@ -42,8 +44,10 @@ from rainbow_agents.intake import Intake
 from rainbow_agents.journal import Journal
 from rainbow_agents.limbo import Limbo
 from rainbow_agents.outbox import Outbox
+from rainbow_agents.questions import Questions
 from rainbow_agents.registration import Registrar
 from rainbow_agents.threads import Threads
+from rainbow_agents.transcript import Transcript
 
 log = logging.getLogger(__name__)
 
@@ -101,6 +105,8 @@ class Agent:
         self._outbox: Outbox | None = None
         self._heartbeat: Heartbeat | None = None
         self._limbo: Limbo | None = None
+        self._bidder: Bidder | None = None
+        self._transcript: Transcript | None = None
         self._health = health.HealthFile(settings.agent.health_file) if settings.agent.health_file else None
 
     # -- life --------------------------------------------------------------------------------------------
@@ -279,11 +285,22 @@ class Agent:
             journal=self.journal,
             registrar=self.registrar,
             resync=self._resync,
+            bid=(bids := Questions(self.cluster, rpc, self._bids)).ask,
+            output=(outputs := Questions(self.cluster, rpc, self._output)).ask,
         )
         limbo = self._limbo = Limbo(self.journal, rpc, self.cluster)
         self.threads.start("registration", lambda: self.registrar.run(rpc, stop))
         executor = self._executor = self.make_executor(self._listen)
-        for part in (intake, follower, heartbeat, commands, limbo):
+        bidder = self._bidder = Bidder(
+            self.cluster,
+            checks,
+            policy=lambda: self._policy,
+            load=self._load,
+            values=lambda: self.settings.agent.values,
+            why_not=self._why_no_jobs,
+        )
+        transcript = self._transcript = Transcript(self.journal)
+        for part in (intake, follower, heartbeat, commands, limbo, bidder, transcript):
             part.executor = executor
         if self._up:
             follower.up()
@@ -292,6 +309,8 @@ class Agent:
         self.threads.start("taking", lambda: intake.run_taking(self._quiet))
         self.threads.start("following", lambda: follower.run(stop))
         self.threads.start("commands", lambda: commands.run(stop))
+        self.threads.start("bids", lambda: bids.run(stop))
+        self.threads.start("output", lambda: outputs.run(stop))
         self.threads.start("outbox", lambda: outbox.run(stop))
         self.threads.start("heartbeat", lambda: heartbeat.run(stop))
         self.threads.start("housekeeping", lambda: self._keep_house(stop))
@@ -434,6 +453,22 @@ class Agent:
     def _load(self) -> Load:
         counts = self.journal.counts()
         return Load(queued=counts.get("taken", 0) + counts.get("accepted", 0), running=counts.get("running", 0))
+
+    def _why_no_jobs(self) -> str | None:
+        """Why none are taken now; a pause between two looks at the executor is no reason."""
+        if self.state == "running":
+            return None
+        return (self._intake.paused if self._intake is not None else None) or f"the agent is {self.state}"
+
+    def _bids(self, question: AgentCommand) -> dict[str, Any] | None:
+        if self._bidder is None:
+            return None
+        return {"bids": [bid.model_dump(exclude_none=True) for bid in self._bidder.bid(question.asks)]}
+
+    def _output(self, question: AgentCommand) -> dict[str, Any] | None:
+        if self._transcript is None or question.output is None:
+            return None
+        return self._transcript.read(question.output).model_dump(exclude_none=True)
 
     def _registration_changed(self) -> None:
         if self._heartbeat is not None:

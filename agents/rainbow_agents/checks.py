@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 from rainbow import codec, plugins, signing
 from rainbow.brokers.base import Delivery
@@ -87,10 +88,15 @@ class Checks:
         if d.expires_at is not None and d.expires_at < now:
             return Refusal("expired", f"it was to be assigned {now - d.expires_at:.0f} s ago at the latest")
         try:
-            job.spec = read_cached(d.jobspec)
-            job.units = tuple(self._translate(job.spec))
+            job.spec, job.units = self.plan(d.jobspec)
         except InvalidJobspec as exc:
             return Refusal("bad-spec", str(exc))
-        if not job.units:
-            return Refusal("bad-spec", "the jobspec has no task: there is nothing to run")
         return None
+
+    def plan(self, document: dict[str, Any]) -> tuple[Jobspec, tuple[FluxJob, ...]]:
+        """A jobspec read, and what it is here. Raises InvalidJobspec, also for what nothing here can say."""
+        spec = read_cached(document)
+        units = tuple(self._translate(spec))
+        if not units:
+            raise InvalidJobspec("the jobspec has no task: there is nothing to run")
+        return spec, units

@@ -1,4 +1,7 @@
-"""Commands from the scheduler's side: cancel a job, report anew. A cancel is in the journal before it is acked."""
+"""Commands from the scheduler's side: cancel a job, report anew, and questions to be answered (`questions`).
+
+A cancel is in the journal before it is acked.
+"""
 
 from __future__ import annotations
 
@@ -35,6 +38,8 @@ class Commands:
         journal: Journal,
         registrar: Registrar,
         resync: Callable[[], None],
+        bid: Callable[[Sequence[AgentCommand]], None],
+        output: Callable[[Sequence[AgentCommand]], None],
         keys_within: float = KEYS_WITHIN,
     ) -> None:
         self.executor: Executor | None = None
@@ -43,6 +48,8 @@ class Commands:
         self._journal = journal
         self._registrar = registrar
         self._resync = resync
+        self._bid = bid
+        self._output = output
         self._keys_within = keys_within
 
     def run(self, stop: threading.Event) -> None:
@@ -55,17 +62,27 @@ class Commands:
                 due, waiting = self._due(waiting)
                 done: list[Delivery] = []
                 cancels: list[tuple[str, int, str]] = []
+                bids: list[AgentCommand] = []
+                outputs: list[AgentCommand] = []
                 for delivery in [*due, *deliveries]:
                     command = self._read(delivery, last=delivery in due)
                     if isinstance(command, int):
                         waiting.append((time.monotonic() + self._keys_within, command, delivery))
                         continue
                     done.append(delivery)
-                    if command is not None and command.command == "resync":
+                    if command is None:
+                        continue
+                    if command.command == "resync":
                         log.info("told to report anew", extra={"action": "resync"})
                         self._resync()
-                    elif command is not None and command.id is not None:
+                    elif command.command == "bid":
+                        bids.append(command)
+                    elif command.command == "output":
+                        outputs.append(command)
+                    elif command.id is not None:
                         cancels.append((command.id, command.attempt, command.reason or "cancelled"))
+                self._bid(bids)
+                self._output(outputs)
                 if not self._cancel(cancels):
                     consumer.requeue(done)
                     if backoff.wait(stop):

@@ -30,7 +30,8 @@ _ANSWER = frozenset(
 
 
 def document(record: JobRecord) -> dict[str, Any]:
-    """``{id, state, cluster, attempt, answer, reasons, terms, history}``."""
+    """``{id, state, cluster, attempt, answer, reasons, terms, start, history}``; `start` is how good the chosen
+    cluster's bid was: ``{promised, started, late_s}``, None where it made no promise."""
     answer = record.answer or {}
     return {
         "id": record.id,
@@ -40,6 +41,7 @@ def document(record: JobRecord) -> dict[str, Any]:
         "answer": {key: value for key, value in answer.items() if key in _ANSWER and key != "reasons"} or None,
         "reasons": answer.get("reasons") or {},
         "terms": _terms(answer),
+        "start": _start(record),
         "history": record.history,
     }
 
@@ -52,8 +54,21 @@ def show(record: JobRecord) -> None:
             f"{answer.get('total_matches', 0)} of {answer.get('total_clusters', 0)} clusters can run it"
             + (f"; {answer['error']}" if answer.get("error") else "")
         )
-    for name, value in _terms(answer).items():
+    terms = _terms(answer)
+    selection = dict(terms.get("selection") or {})
+    bids = selection.pop("bids", None) or {}
+    selection.pop("promised", None)
+    if "selection" in terms:
+        terms["selection"] = selection
+    for name, value in terms.items():
         output.line(f"{name}: {output.listing(value) if isinstance(value, Mapping) else value}")
+    start = _start(record)
+    if start is not None:
+        output.line(_kept(start))
+    if bids:
+        output.line("")
+        rows = [_bid(cluster, bid) for cluster, bid in sorted(bids.items())]
+        output.table(("cluster", "bid", "eta", "cost", "detail"), rows, empty="")
     reasons = answer.get("reasons") or {}
     rows = [
         (cluster, "matches" if cluster in (answer.get("clusters") or ()) else "-", *_reason(reasons.get(cluster)))
@@ -72,6 +87,35 @@ def show(record: JobRecord) -> None:
         output.table(
             ("at", "state", "cluster", "attempt", "note"), [_event(event) for event in record.history], empty=""
         )
+
+
+def _start(record: JobRecord) -> dict[str, float | None] | None:
+    promised = ((record.answer or {}).get("selection") or {}).get("promised")
+    if promised is None:
+        return None
+    started = record.times.get("running")
+    late = None if started is None else round(started - promised, 3)
+    return {"promised": promised, "started": started, "late_s": late}
+
+
+def _kept(start: Mapping[str, float | None]) -> str:
+    """How the promise was kept, in a line."""
+    line = f"promised to start {output.stamp(start['promised'])}"
+    late = start["late_s"]
+    if late is None:
+        return f"{line}, not started yet"
+    return f"{line}, started {output.stamp(start['started'])}: {abs(late):.1f} s {'late' if late >= 0 else 'early'}"
+
+
+def _bid(cluster: str, bid: Mapping[str, Any]) -> tuple[Any, ...]:
+    will, eta, cost = bid.get("will"), bid.get("eta"), bid.get("cost")
+    return (
+        cluster,
+        "silent" if will is None else "yes" if will else "no",
+        None if eta is None else f"{eta:.1f} s",
+        None if cost is None else f"{cost:g}",
+        bid.get("detail") or bid.get("code"),
+    )
 
 
 def _terms(answer: Mapping[str, Any]) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, TypeAdapter, ValidationError
 
 from rainbow.errors import InvalidInput
+from rainbow.models.asking import MAX_OUTPUT, BidAsk, OutputAsk
 from rainbow.models.cluster import StateReport
 from rainbow.models.job import JobId
 from rainbow.models.wire import ClusterName, OpenWire, Text, Wire, explain
@@ -133,6 +134,25 @@ class Cancel(_Request):
     reason: Text = "cancelled by its user"
 
 
+class GetOutput(_Request):
+    """The output of a job from these bytes on (see `rainbow.models.asking.OutputAsk`), fetched from its cluster."""
+
+    op: Literal["logs"]
+    id: JobId
+    stdout: Annotated[int, Field(ge=-(1 << 40), le=1 << 40)] = 0
+    stderr: Annotated[int, Field(ge=-(1 << 40), le=1 << 40)] = 0
+    limit: Annotated[int, Field(gt=0, le=MAX_OUTPUT)] = MAX_OUTPUT
+
+
+class AgentAnswer(_Request):
+    """An agent's answer to a question; `reply` is the question's. It goes to whoever asked."""
+
+    op: Literal["answer"]
+    cluster: ClusterName
+    reply: Annotated[str, Field(max_length=4096)]
+    body: dict[str, Any]
+
+
 class Revoke(_Request):
     """Revoke one token (`jti`) or all tokens of a subject issued until now (`sub`)."""
 
@@ -191,6 +211,8 @@ AnyRequest = (
     | ListJobs
     | Watch
     | Cancel
+    | GetOutput
+    | AgentAnswer
     | Revoke
     | SettleDead
     | Enroll
@@ -221,13 +243,20 @@ class ControlReply(OpenWire):
 
 class AgentCommand(OpenWire):
     """What scheduler and registrar ask of an agent (queue `rainbow.agent.<cluster>`): cancel one attempt of a
-    job (any attempt when 0), or report everything anew (`resync`)."""
+    job (any attempt when 0), report everything anew (`resync`), bid for jobs (`asks`), or tell the `output` of one.
+
+    Bids and output are answered with `reply`, sealed by who asks, until `until` (seconds since 1970): later nobody
+    listens any more."""
 
     version: Literal[1] = 1
-    command: Literal["cancel", "resync"]
+    command: Literal["cancel", "resync", "bid", "output"]
     id: str | None = None
     attempt: int = 0
     reason: str = ""
+    asks: list[BidAsk] = Field(default_factory=list)
+    output: OutputAsk | None = None
+    reply: str = ""
+    until: float = 0.0
 
 
 __all__ = ["AgentCommand", "AnyRequest", "ControlReply", "parse_request"]

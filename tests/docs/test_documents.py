@@ -27,6 +27,7 @@ PLACES = {
     "docs/tutorial/put-your-flux-on-rainbow.md": "servers",
     "docs/how-to/submit-from-any-language.md": "site",
     "docs/how-to/operate-rabbitmq-and-redis.md": "servers",
+    "docs/how-to/let-clusters-bid.md": "site",
     "docs/how-to/register-a-cluster.md": "workers",
     "docs/how-to/coming-from-the-first-rainbow.md": "workers",
     "docs/explanation/matching.md": "offline",

@@ -27,7 +27,7 @@ def run(
     config: Annotated[Path | None, typer.Option(help="Settings file (rainbow-config.yaml).")] = None,
     only: Annotated[
         list[str] | None,
-        typer.Option(help="Start only this worker: scheduler, registrar, recorder, returns. Repeatable."),
+        typer.Option(help="Start only this worker: scheduler, bidding, registrar, recorder, returns. Repeatable."),
     ] = None,
     declare: Annotated[bool, typer.Option(help="Declare exchanges and queues on start.")] = True,
 ) -> None:

@@ -9,17 +9,20 @@ import random
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any, Literal
 
 from rainbow.jobspec.request import Jobspec, Request
 from rainbow.models.job import Reason
 from rainbow.resources import Matches
 from rainbow_workers.selection import Selections
-from rainbow_workers.selection.base import JobView
+from rainbow_workers.selection.base import Asking, JobView, Offer, Selection
 from rainbow_workers.world import World
 
 #: How many clusters an answer names one by one; its totals count them all.
 MAX_NAMED = 64
+#: Up to as many candidates are kept in a list of their own; more stay in the index.
+FEW = 1000
 
 
 @dataclass(slots=True)
@@ -48,13 +51,18 @@ class Job:
     satisfy_only: bool = False
     attempt: int = 1
     tried: dict[str, Reason] = field(default_factory=dict)
+    #: What clusters said that were asked for a bid; None before any was.
+    offers: dict[str, Offer] | None = None
 
     def view(self) -> JobView:
         spec = self.jobspec
-        return JobView(self.id, self.user, self.name, self.priority, spec.demand, spec.duration, spec.parameters)
+        return JobView(
+            self.id, self.user, self.name, self.priority, spec.demand, spec.duration, spec.parameters, self.offers or {}
+        )
 
 
-Status = Literal["assigned", "satisfied", "no-match", "held", "expired", "unsatisfiable"]
+#: `bidding`: the clusters are to be heard first (`rainbow_workers.bidding`).
+Status = Literal["assigned", "satisfied", "no-match", "held", "expired", "unsatisfiable", "bidding"]
 
 
 @dataclass(slots=True)
@@ -70,21 +78,32 @@ class Decision:
     terms: Mapping[str, Any] = field(default_factory=dict)
     retry_in: float = 0.0
     detail: str | None = None
+    #: `seen` of all this, when it is there already because nothing in it is of this job alone.
+    looked: Mapping[str, Any] | None = None
 
-    @property
-    def total_mismatches(self) -> int:
-        return self.total_clusters - self.total_matches
+
+def seen(names: Sequence[str], total: int, matches: int, reasons: Mapping[str, Reason]) -> dict[str, Any]:
+    """What an answer says of the clusters that were looked at."""
+    return {
+        "clusters": list(islice(names, MAX_NAMED)),
+        "total_clusters": total,
+        "total_matches": matches,
+        "total_mismatches": total - matches,
+        "reasons": {c: {"code": r.code, "detail": r.detail} for c, r in reasons.items()},
+    }
 
 
 @dataclass(slots=True)
 class _Candidates:
-    """Clusters that match and are open to a kind of job. `names` are reachable ones, else the unreachable ones."""
+    """Clusters that match and are open to a kind of job. `names` are reachable ones, else the unreachable ones;
+    `looked` is what an answer says of all this."""
 
     request: Request
     generation: int
     matching: Sequence[str]
     names: Sequence[str]
     reasons: Mapping[str, Reason]
+    looked: Mapping[str, Any]
 
 
 class Decider:
@@ -107,6 +126,7 @@ class Decider:
         self._max_attempts = max_attempts
         self._rng = rng or random.Random()
         self._selections = Selections()
+        self._asking: dict[type, bool] = {}
         self._selections.get(*self._default)  # a wrong default is found at start, not with the first job
         self._cache: OrderedDict[tuple[int, frozenset[str], tuple[str, ...] | None], _Candidates] = OrderedDict()
         self._cache_size = cache
@@ -132,8 +152,12 @@ class Decider:
             return self._nowhere(job, found, total, now)
         name, options = job.selection or self._default
         view = job.view()
-        choice = self._selections.get(name, options).choose(names, world, view, self._rng)
+        selection = self._selections.get(name, options)
+        if job.offers is None and self._asks(selection):
+            return Decision("bidding", None, names, total, len(matching), found.reasons)
+        choice = selection.choose(names, world, view, self._rng)
         reasons = found.reasons
+        looked = None if choice.dropped or job.tried else found.looked
         if choice.dropped:
             reasons = {**reasons, **{c: Reason(code="selection", detail=why) for c, why in choice.dropped.items()}}
         if job.tried:
@@ -142,7 +166,21 @@ class Decider:
             return self._wait_or(job, "no-match", reasons, total, len(matching), now)
         world.reserve(choice.cluster, view.demand)
         terms = {"selection": name, **choice.terms}
-        return Decision("assigned", choice.cluster, names, total, len(matching), reasons, terms)
+        return Decision("assigned", choice.cluster, names, total, len(matching), reasons, terms, looked=looked)
+
+    def shortlist(self, job: Job) -> tuple[Asking, list[str]] | None:
+        """Whom to ask next for `job`, and by which selection; None when it is decided without asking."""
+        selection = self._selections.get(*(job.selection or self._default))
+        if not isinstance(selection, Asking):
+            return None
+        names = [n for n in self._candidates(job).names if n not in job.tried]
+        return selection, selection.shortlist(names, self._world, job.view(), self._rng) if names else []
+
+    def _asks(self, selection: Selection) -> bool:
+        kind = type(selection)
+        if kind not in self._asking:
+            self._asking[kind] = isinstance(selection, Asking)
+        return self._asking[kind]
 
     # -- no cluster -------------------------------------------------------------------------------------
 
@@ -192,6 +230,8 @@ class Decider:
         if wanted is not None or open_to is not None:
             matching = [n for n in matching if (wanted is None or n in wanted) and (open_to is None or n in open_to)]
         names: Sequence[str] = matching
+        if len(matching) <= FEW:
+            names = list(matching)  # is asked for single ones often
         if world.drained:
             names = [n for n in names if n not in world.drained]
         if world.unreachable:
@@ -203,7 +243,8 @@ class Decider:
             reason = self._why_not(name, matches, open_to)
             if reason is not None:
                 reasons[name] = reason
-        return _Candidates(request, world.generation, matching, names, reasons)
+        looked = seen(names, len(world.clusters), len(matching), reasons)
+        return _Candidates(request, world.generation, matching, names, reasons, looked)
 
     def _why_not(self, name: str, matches: Matches, open_to: frozenset[str] | None) -> Reason | None:
         world = self._world

@@ -8,19 +8,20 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from typing import Any
-from uuid import UUID, uuid4
+from uuid import uuid4
 
 from rainbow import codec, plugins, signing
 from rainbow.brokers.base import Delivery
 from rainbow.errors import Denied, InvalidInput, RainbowError
 from rainbow.jobspec import Jobspec, read_cached
 from rainbow.jobspec.simple import simple
-from rainbow.models.job import Dispatch, Reason, SubmitRequest
+from rainbow.models.job import Dispatch, Reason, SubmitRequest, read_id
 from rainbow.models.wire import parse
 from rainbow.tokens import Principal, Verifier, check_body, revoked
 from rainbow_workers.decide import Job
 from rainbow_workers.keys import ClusterKeys
-from rainbow_workers.ticket import HELD_DISPATCH, KIND, ORIGIN, REGISTRATION, ROUTE, Refusal, Ticket
+from rainbow_workers.repeats import Repeats
+from rainbow_workers.ticket import BID_DISPATCH, HELD_DISPATCH, KIND, ORIGIN, REGISTRATION, ROUTE, Refusal, Ticket
 
 AUTHORIZATION = "authorization"
 _RIGHT_TO_SUBMIT = frozenset({"submit", "admin"})
@@ -45,11 +46,13 @@ class Intake:
         self._max_bytes = max_bytes
         self._max_depth = max_depth
         self._clock = clock
+        self._repeats = Repeats()
 
     def read(self, delivery: Delivery) -> Ticket:
         """What a delivery on the scheduler's queue is."""
-        if delivery.headers.get(KIND) == HELD_DISPATCH:
-            return self.returned(delivery, None)
+        kind = delivery.headers.get(KIND)
+        if kind in (HELD_DISPATCH, BID_DISPATCH):
+            return self.returned(delivery, None, waited=kind == HELD_DISPATCH)
         return self._submission(delivery)
 
     # -- submissions --------------------------------------------------------------------------------------
@@ -61,17 +64,25 @@ class Intake:
         if isinstance(bearer, str):
             # It must be shown again when the submission comes out of a hold queue.
             ticket.hold_headers = {AUTHORIZATION: bearer}
+        known = self._repeats.find(delivery.body) if _may_repeat(delivery) else None
+        if known is not None:
+            job_id, request, jobspec = known
+        else:
+            jobspec = None
+            try:
+                data = codec.decode(
+                    delivery.body, delivery.content_type, max_bytes=self._max_bytes, max_depth=self._max_depth
+                )
+            except InvalidInput as exc:
+                ticket.id = _uuid_or_none(delivery.message_id) or str(uuid4())
+                ticket.refusal = Refusal("invalid", exc.message, exc.code, dead=True)
+                return ticket
+            job_id = _uuid_or_none(data.get("id"))
+        ticket.id = job_id or _uuid_or_none(delivery.message_id) or str(uuid4())
         try:
-            data = codec.decode(
-                delivery.body, delivery.content_type, max_bytes=self._max_bytes, max_depth=self._max_depth
-            )
-        except InvalidInput as exc:
-            ticket.id = _uuid_or_none(delivery.message_id) or str(uuid4())
-            ticket.refusal = Refusal("invalid", exc.message, exc.code, dead=True)
-            return ticket
-        ticket.id = _uuid_or_none(data.get("id")) or _uuid_or_none(delivery.message_id) or str(uuid4())
-        try:
-            ticket.job = self._job(ticket, parse(SubmitRequest, data), delivery)
+            if jobspec is None:
+                request = parse(SubmitRequest, data)
+            ticket.job = self._job(ticket, request, jobspec, delivery)
         except Denied as exc:
             ticket.refusal = Refusal("denied", exc.message, exc.code)
         except RainbowError as exc:
@@ -79,7 +90,7 @@ class Intake:
             ticket.refusal = Refusal("invalid", exc.message, exc.code, dead=ticket.reply_to is None)
         return ticket
 
-    def _job(self, ticket: Ticket, request: SubmitRequest, delivery: Delivery) -> Job:
+    def _job(self, ticket: Ticket, request: SubmitRequest, jobspec: Jobspec | None, delivery: Delivery) -> Job:
         now = self._clock()
         route = self._held_route(delivery.headers, ticket.id)
         submitted_at = route["submitted_at"] if route else now
@@ -90,7 +101,10 @@ class Intake:
             self._check_selection((request.selection.name, request.selection.options))
         if request.match is not None:
             plugins.load("rainbow.match", request.match.name)
-        jobspec = _jobspec(request)
+        if jobspec is None:
+            jobspec = _jobspec(request)
+            if _may_repeat(delivery):
+                self._repeats.add(delivery.body, request, jobspec)
         if not jobspec.tasks and not request.satisfy_only:
             raise InvalidInput("the jobspec has no tasks: say what to run, or ask with satisfy_only")
         hold_until = submitted_at + request.hold if request.hold else 0.0
@@ -157,10 +171,10 @@ class Intake:
 
     # -- dispatches that came back ------------------------------------------------------------------------
 
-    def returned(self, delivery: Delivery, reason: Reason | None) -> Ticket:
+    def returned(self, delivery: Delivery, reason: Reason | None, *, waited: bool = True) -> Ticket:
         """A dispatch that its cluster did not take, as a job for the next one.
 
-        `reason` is why; None for one that waited in a hold queue, whose clusters may then be asked again.
+        `reason` is why; None for one out of a queue of ours. When it `waited` there, clusters may be asked again.
         """
         ticket = Ticket(delivery, _uuid_or_none(delivery.message_id) or "")
         try:
@@ -172,7 +186,7 @@ class Intake:
         tried = {str(c): Reason(code=str(code), detail=str(why)) for c, (code, why) in route["tried"].items()}
         if reason is not None:
             tried[dispatch.cluster] = reason
-        else:
+        elif waited:
             tried = {c: r for c, r in tried.items() if not r.retryable}
         ticket.hold_headers = {
             KIND: HELD_DISPATCH,
@@ -267,8 +281,12 @@ def _jobspec(request: SubmitRequest) -> Jobspec:
     return read_cached(document)
 
 
+def _may_repeat(delivery: Delivery) -> bool:
+    return delivery.content_type in (None, codec.JSON)
+
+
 def _uuid_or_none(value: object) -> str | None:
     try:
-        return str(UUID(value)) if isinstance(value, str) else None
+        return read_id(value) if isinstance(value, str) else None
     except ValueError:
         return None

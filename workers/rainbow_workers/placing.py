@@ -12,6 +12,7 @@ import queue
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from itertools import islice
 from typing import Any, cast
 
@@ -21,11 +22,11 @@ from rainbow.errors import QueueFull, StoreUnavailable, TooLarge, Unroutable
 from rainbow.models.cluster import Revocation
 from rainbow.models.job import JobEvent, JobRecord, Reason, State
 from rainbow_workers import dead
-from rainbow_workers.decide import MAX_NAMED, Decider, Decision, Job
+from rainbow_workers.decide import Decider, Decision, Job, seen
 from rainbow_workers.intake import route_of
 from rainbow_workers.keys import ClusterKeys
 from rainbow_workers.stores.base import Assignment, Store
-from rainbow_workers.ticket import ORIGIN, RECORDED, REGISTRATION, ROUTE, Refusal, Ticket
+from rainbow_workers.ticket import BID_DISPATCH, KIND, ORIGIN, RECORDED, REGISTRATION, ROUTE, Refusal, Ticket
 from rainbow_workers.world import World
 
 log = logging.getLogger(__name__)
@@ -230,6 +231,10 @@ class Placer:
         if decision.status == "satisfied" or job.satisfy_only:
             self._reply(ticket, reply)
             return
+        if decision.status == "bidding":
+            ticket.messages.append(self._to_bidding(ticket))
+            events.append(_event(job, "held", now, code="bidding", detail="clusters are asked for bids"))
+            return
         if decision.status == "held":
             ticket.messages.append(self._hold(ticket, decision.retry_in))
         detail = decision.detail or _summed_up(decision.reasons)
@@ -265,6 +270,14 @@ class Placer:
                 )
             )
         self._reply(ticket, reply)
+
+    def _to_bidding(self, ticket: Ticket) -> Message:
+        """To where clusters are asked (`rainbow_workers.bidding`): it takes longer than others should wait here."""
+        message = self._hold(ticket, 0)
+        headers = dict(message.headers or {})
+        if KIND in headers:
+            headers[KIND] = BID_DISPATCH
+        return replace(message, exchange=topology.BIDS, routing_key="bid", headers=headers)
 
     def _hold(self, ticket: Ticket, seconds: float) -> Message:
         delivery, job = ticket.delivery, ticket.job
@@ -423,16 +436,13 @@ def _first_answer(job_id: str, record: JobRecord) -> dict[str, Any]:
 
 def answer(job_id: str, decision: Decision, attempt: int) -> dict[str, Any]:
     """`rainbow.models.job.Answer` as it is sent: made on the hot path, so as a plain mapping."""
+    d = decision
     return {
         "version": 1,
         "id": job_id,
-        "status": decision.status,
-        "cluster": decision.cluster,
-        "clusters": list(islice(decision.clusters, MAX_NAMED)),
+        "status": d.status,
+        "cluster": d.cluster,
         "attempt": attempt,
-        "total_clusters": decision.total_clusters,
-        "total_matches": decision.total_matches,
-        "total_mismatches": decision.total_mismatches,
-        "reasons": {c: {"code": r.code, "detail": r.detail} for c, r in decision.reasons.items()},
-        "selection": dict(decision.terms),
+        "selection": dict(d.terms),
+        **(d.looked or seen(d.clusters, d.total_clusters, d.total_matches, d.reasons)),
     }

@@ -13,12 +13,14 @@ from rainbow.brokers.base import Broker, Consumer, Delivery, Message, Receipt
 from rainbow.errors import Denied, InvalidInput, RainbowError, StoreUnavailable, Unavailable
 from rainbow.models.cluster import StateReport
 from rainbow.models.control import (
+    AgentAnswer,
     AnyRequest,
     ControlReply,
     DecideEnrolment,
     Drain,
     Enroll,
     GetJobs,
+    GetOutput,
     ListClusters,
     ListEnrolments,
     ListGroups,
@@ -38,17 +40,30 @@ from rainbow.tokens import Principal, Verifier, check_body
 from rainbow_workers import dead
 from rainbow_workers.audit import DONE, Audit
 from rainbow_workers.following import Follower
+from rainbow_workers.selection.bid import ERROR
 from rainbow_workers.stores.base import Store
 
 log = logging.getLogger(__name__)
 
 #: An operation: the request, who asks (None only for those that need no token), and the address for later news.
-Operation = Callable[[Any, Principal, "Address | None"], dict[str, Any]]
+#: None when the answer comes from elsewhere.
+Operation = Callable[[Any, Principal, "Address | None"], "dict[str, Any] | None"]
 Address = tuple[str, str]
 
 #: What needs no token, and what only reads (and is written down only when refused).
 _OPEN: tuple[type, ...] = (Ping, Enroll)
-_READING: tuple[type, ...] = (Ping, ListClusters, ListGroups, ListEnrolments, GetJobs, ListJobs, Watch, Report)
+_READING: tuple[type, ...] = (
+    Ping,
+    ListClusters,
+    ListGroups,
+    ListEnrolments,
+    GetJobs,
+    ListJobs,
+    Watch,
+    Report,
+    GetOutput,
+    AgentAnswer,
+)
 
 
 class Registrar:
@@ -101,7 +116,7 @@ class Registrar:
                 log.info("request refused", extra={"action": "refuse-request", "code": exc.code, "detail": exc.message})
                 if isinstance(exc, InvalidInput) and not delivery.reply_to:
                     messages.append(dead.letter(delivery, exc.code, exc.message))
-            if delivery.reply_to:
+            if delivery.reply_to and reply is not None:
                 messages.append(
                     Message(
                         "",
@@ -120,7 +135,8 @@ class Registrar:
 
         self._broker.publish(messages).then(settle)
 
-    def _answer(self, delivery: Delivery, reports: list[StateReport]) -> ControlReply:
+    def _answer(self, delivery: Delivery, reports: list[StateReport]) -> ControlReply | None:
+        """None when who asks gets the answer from elsewhere."""
         try:
             data = codec.decode(
                 delivery.body, delivery.content_type, max_bytes=self._max_bytes, max_depth=self._max_depth
@@ -141,17 +157,18 @@ class Registrar:
             if isinstance(exc, Unavailable):
                 raise RainbowError(f"not done, ask again: {exc.message}") from None
             raise
-        if not isinstance(request, _READING) and not (isinstance(request, Enroll) and result.pop("again", False)):
+        again = isinstance(request, Enroll) and result is not None and result.pop("again", False)
+        if not isinstance(request, _READING) and not again:
             self._audit.note(caller, request.op, about(request), DONE, **how(request))
-        return ControlReply(ok=True, result=result)
+        return None if result is None else ControlReply(ok=True, result=result)
 
     def _carry_out(
         self, request: AnyRequest, caller: Principal, delivery: Delivery, reports: list[StateReport]
-    ) -> dict[str, Any]:
+    ) -> dict[str, Any] | None:
         if isinstance(request, Report):
             # Reports are the bulk of what comes: they are checked here and written together.
             self._operations[Report](request, caller, None)
-            reports.append(request.report)
+            reports.append(measured_here(request.report, caller))
             return {"cluster": request.report.cluster, "values": request.report.values}
         address = (delivery.reply_to, delivery.correlation_id or "") if delivery.reply_to else None
         return self._operations[type(request)](request, caller, address)
@@ -180,9 +197,16 @@ class Registrar:
         return Principal(f"cluster-{request.cluster}", "register", frozenset({request.cluster}), "", now, now + 60)
 
 
+def measured_here(report: StateReport, caller: Principal) -> StateReport:
+    """An agent's report without what is measured on this side, and is not for it to say."""
+    if ERROR not in report.values or caller.role == "admin":
+        return report
+    return report.model_copy(update={"values": {k: v for k, v in report.values.items() if k != ERROR}})
+
+
 def about(request: AnyRequest) -> str | list[str] | None:
     """What a request is about, for the audit log."""
-    for name in ("cluster", "group", "ids", "jti", "sub", "code", "keys"):
+    for name in ("cluster", "group", "ids", "id", "jti", "sub", "code", "keys"):
         value = getattr(request, name, None)
         if value is not None:
             return value if isinstance(value, str) else [str(item) for item in value]

@@ -19,6 +19,7 @@ from rainbow.errors import InvalidSettings
 from rainbow.models import control
 from rainbow.tokens import KeyRing, Verifier
 from rainbow_workers.audit import Audit
+from rainbow_workers.bidding import AT_ONCE, Bidding
 from rainbow_workers.decide import Decider
 from rainbow_workers.following import Follower
 from rainbow_workers.intake import Intake
@@ -27,7 +28,9 @@ from rainbow_workers.operations.access import AccessOperations
 from rainbow_workers.operations.clusters import ClusterOperations
 from rainbow_workers.operations.issuing import AGENT_TTL, SUBMIT_TTL, Issuer
 from rainbow_workers.operations.jobs import JobOperations
+from rainbow_workers.operations.relaying import RelayOperations
 from rainbow_workers.placing import Placer
+from rainbow_workers.promises import Promises
 from rainbow_workers.recorder import Recorder
 from rainbow_workers.registrar import Operation, Registrar
 from rainbow_workers.returns import Returns
@@ -38,7 +41,7 @@ from rainbow_workers.world import World
 
 log = logging.getLogger(__name__)
 
-WORKERS = ("scheduler", "registrar", "recorder", "returns")
+WORKERS = ("scheduler", "bidding", "registrar", "recorder", "returns")
 
 
 @dataclass(frozen=True)
@@ -135,7 +138,10 @@ class Service:
             "registrar": self._registrar,
             "recorder": self._recorder,
             "returns": self._returns,
+            "bidding": self._bidding,
         }[name]()
+        if name == "bidding":
+            return Worker(task, self._broker, batch=self._options.batch, prefetch=AT_ONCE, poll=0.05)
         return Worker(task, self._broker, batch=self._options.batch, prefetch=self._options.prefetch)
 
     def _decider(self) -> Decider:
@@ -186,6 +192,20 @@ class Service:
             self._audit,
         )
 
+    def _bidding(self) -> Task:
+        decider = self._decider()
+        return Bidding(
+            self._broker,
+            self._intake(decider),
+            self._placer(decider),
+            decider,
+            self.world,
+            self._keys,
+            self.ring,
+            self._follower,
+            Promises(self._store, self.world),
+        )
+
     def _recorder(self) -> Task:
         return Recorder(
             self._broker,
@@ -202,6 +222,7 @@ class Service:
         issuer = Issuer(self.ring, vhost=o.vhost, agent_ttl=o.agent_ttl, submit_ttl=o.submit_ttl)
         clusters = ClusterOperations(self._broker, self._store, self.world, issuer, self._keys, o.limits)
         jobs = JobOperations(self._broker, self._store, self.world, self._keys)
+        relay = RelayOperations(self._broker, self._store, self.world, self._keys, self.ring)
         access = AccessOperations(self._store, self.world, issuer, clusters.bar)
         operations: dict[type, Operation] = {
             control.Ping: access.ping,
@@ -224,6 +245,8 @@ class Service:
             control.ListJobs: jobs.find,
             control.Watch: jobs.watch,
             control.Cancel: jobs.cancel,
+            control.GetOutput: relay.output,
+            control.AgentAnswer: relay.answer,
         }
         return Registrar(
             self._broker,

@@ -20,6 +20,8 @@ ORIGIN = "rainbow-origin"
 
 #: `rainbow-kind` of a dispatch that waits in a hold queue for another try.
 HELD_DISPATCH = "held-dispatch"
+#: `rainbow-kind` of a dispatch that came back and goes to whom clusters bid for next.
+BID_DISPATCH = "bid-dispatch"
 
 
 @dataclass(slots=True)

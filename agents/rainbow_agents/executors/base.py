@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, Protocol, TypeGuard
+from typing import Any, Literal, Protocol, TypeGuard, runtime_checkable
 
 from rainbow.jobspec.request import Demand
 from rainbow.jobspec.to_v1 import FluxJob
@@ -230,6 +230,48 @@ class Context:
     options: Mapping[str, Any] = field(default_factory=dict)
 
 
+# -- what an executor may be asked besides ---------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Busy:
+    """A job that holds resources until `ends_at` at the latest (seconds since 1970; None: it has no time limit)."""
+
+    demand: Demand
+    ends_at: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """A job in the queue. `priority` as Flux's urgency has it: the higher goes first."""
+
+    demand: Demand
+    duration: float | None
+    priority: int = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Outlook:
+    """The queue as a forecast needs it: all resources, the free ones, who holds the rest, and who waits, in order."""
+
+    total: Demand
+    free: Demand
+    busy: tuple[Busy, ...] = ()
+    waiting: tuple[Waiting, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """Output of a job: bytes of each stream from where it was asked for. The sizes are of all there is now."""
+
+    stdout: bytes = b""
+    stderr: bytes = b""
+    stdout_from: int = 0
+    stderr_from: int = 0
+    stdout_size: int = 0
+    stderr_size: int = 0
+
+
 class ExecutorDown(Exception):
     """The executor cannot be asked now; it has told (or will tell) the listener."""
 
@@ -257,3 +299,27 @@ class Executor(Protocol):
 
     def close(self) -> None:
         """Let go of everything; jobs go on running. Idempotent."""
+
+
+@runtime_checkable
+class Forecasts(Protocol):
+    """An executor that can say when it would start a job; without this its cluster bids without an ETA."""
+
+    def outlook(self) -> Outlook:
+        """The queue now. Raises ExecutorDown."""
+
+
+@runtime_checkable
+class KeepsOutput(Protocol):
+    """An executor that keeps what its jobs write, for a while after their end too."""
+
+    def output(self, job: Held, stdout: int, stderr: int, limit: int) -> Piece | None:
+        """At most `limit` bytes of each stream from these places on (negative: from the end). None when nothing is
+        kept of the job any more. Raises ExecutorDown."""
+
+
+def cut(data: bytes, start: int, limit: int, lost: int = 0) -> tuple[bytes, int]:
+    """The piece of a stream from `start` on (negative: from the end), and where it really begins: `data` is what is
+    kept of it, after the first `lost` bytes."""
+    begin = max(0, len(data) + start) if start < 0 else max(0, min(start - lost, len(data)))
+    return data[begin : begin + limit], lost + begin

@@ -25,7 +25,9 @@ from rainbow_agents.executors.base import (
     Happening,
     Held,
     Listener,
+    Outlook,
     Phase,
+    Piece,
     Recovery,
     Refused,
     Started,
@@ -33,6 +35,7 @@ from rainbow_agents.executors.base import (
     Up,
     Usage,
     Work,
+    cut,
 )
 from rainbow_agents.executors.options import read_options
 from rainbow_agents.executors.slots import Slots
@@ -100,7 +103,7 @@ class DryRunExecutor:
                     continue
                 job.phase = "queued"
                 if self._run_s:
-                    self._slots.add(held.handle, job.demand, held.priority)
+                    self._slots.add(held.handle, job.demand, held.priority, self._run_s)
                 else:
                     told.append(self._started(held, time.time()))
                     told.append(self._end(job))
@@ -124,6 +127,20 @@ class DryRunExecutor:
     def usage(self) -> Usage:
         with self._alarm:
             return self._slots.usage()
+
+    def outlook(self) -> Outlook:
+        with self._alarm:
+            return self._slots.outlook()
+
+    def output(self, job: Held, stdout: int, stderr: int, limit: int) -> Piece | None:
+        """All of it once the job has ended."""
+        with self._alarm:
+            over = self._over.get(job.handle)
+        if over is None or over.held.mark != job.mark:
+            return Piece() if job.handle in self._jobs else None
+        data = (self._output or "").encode()
+        piece, begin = cut(data, stdout, limit)
+        return Piece(piece, b"", begin, 0, len(data), 0)
 
     def recover(self, expected: Sequence[Held]) -> Recovery:
         with self._alarm:

@@ -42,7 +42,9 @@ from rainbow_agents.executors.base import (
     Held,
     Listener,
     Mark,
+    Outlook,
     Phase,
+    Piece,
     Recovery,
     Refused,
     Started,
@@ -50,6 +52,7 @@ from rainbow_agents.executors.base import (
     Up,
     Usage,
     Work,
+    cut,
 )
 from rainbow_agents.executors.environment import PATH, minimal
 from rainbow_agents.executors.options import read_options
@@ -143,13 +146,20 @@ class Folder:
 
     def output(self, limit: int = OUTPUT_TAIL) -> str | None:
         """The last bytes of standard output and error."""
-        parts = []
-        for name in ("stdout", "stderr"):
-            with contextlib.suppress(OSError), (self.path / name).open("rb") as file:
-                file.seek(0, os.SEEK_END)
-                file.seek(max(0, file.tell() - limit))
-                parts.append(file.read())
-        return b"".join(parts)[-limit:].decode("utf-8", "replace") or None
+        both = b"".join(data for _, data in self.streams())
+        return both[-limit:].decode("utf-8", "replace") or None
+
+    def streams(self) -> list[tuple[int, bytes]]:
+        """Standard output and error: how many bytes of each are not kept any more, and those after them."""
+        try:
+            header, _, data = (self.path / "output").read_bytes().partition(b"\n")
+        except OSError:  # it has written nothing (yet)
+            return [(0, b""), (0, b"")]
+        out = []
+        for dropped, kept in json.loads(header).values():
+            out.append((int(dropped), data[:kept]))
+            data = data[kept:]
+        return out
 
     def _end_orphans(self) -> None:
         """The runner was killed: end what it left running, if it is still the same processes."""
@@ -177,11 +187,12 @@ def _locked(path: Path) -> bool:
 class _Job:
     """A job this executor has in its queue or watches. `pid` is its runner's when we started that one."""
 
-    __slots__ = ("demand", "folder", "over", "pid", "pidfd", "pipe", "queued")
+    __slots__ = ("demand", "duration", "folder", "over", "pid", "pidfd", "pipe", "queued")
 
-    def __init__(self, folder: Folder, demand: Demand) -> None:
+    def __init__(self, folder: Folder, demand: Demand, duration: float | None = None) -> None:
         self.folder = folder
         self.demand = demand
+        self.duration = duration
         self.queued = False
         self.pid: int | None = None
         self.pidfd: int | None = None
@@ -234,14 +245,16 @@ class LocalExecutor:
         for work in works:
             handle = f"{work.mark.id}.{work.mark.attempt}.{work.mark.claim}"
             try:
-                self._make(handle, self._describe(work))
+                description = self._describe(work)
+                self._make(handle, description)
             except _Unfit as exc:
                 self._listener(Refused(work.mark, "no-fit", str(exc)))
             except OSError as exc:  # disk full, no inodes: no fault of the job
                 self._listener(Refused(work.mark, "error", f"the job cannot be written down: {exc.strerror}"))
             else:
                 with self._lock:
-                    self._jobs[handle] = _Job(Folder(self._active / handle, work.mark), work.demand)
+                    folder = Folder(self._active / handle, work.mark)
+                    self._jobs[handle] = _Job(folder, work.demand, _lasts(description["units"]))
                 self._listener(Submitted(work.mark, handle, self.incarnation))
 
     def release(self, jobs: Sequence[Held]) -> None:
@@ -256,7 +269,7 @@ class LocalExecutor:
                     self._jobs.pop(held.handle, None)
                     continue
                 job.queued = True
-                self._slots.add(held.handle, job.demand, held.priority)
+                self._slots.add(held.handle, job.demand, held.priority, job.duration)
         self._poke()
 
     def cancel(self, jobs: Sequence[Held], reason: str) -> None:
@@ -284,6 +297,21 @@ class LocalExecutor:
     def usage(self) -> Usage:
         with self._lock:
             return self._slots.usage()
+
+    def outlook(self) -> Outlook:
+        with self._lock:
+            return self._slots.outlook()
+
+    def output(self, job: Held, stdout: int, stderr: int, limit: int) -> Piece | None:
+        if not job.handle or "/" in job.handle:
+            return None
+        for root in (self._active, self._over):
+            if (root / job.handle).is_dir():
+                (out_lost, out), (err_lost, err) = Folder(root / job.handle, job.mark).streams()
+                out_piece, out_from = cut(out, stdout, limit, out_lost)
+                err_piece, err_from = cut(err, stderr, limit, err_lost)
+                return Piece(out_piece, err_piece, out_from, err_from, out_lost + len(out), err_lost + len(err))
+        return None
 
     def recover(self, expected: Sequence[Held]) -> Recovery:
         wanted = {held.handle: held for held in expected}
@@ -544,10 +572,11 @@ class LocalExecutor:
 
     def _adopt(self, folder: Folder) -> _Job:
         description = folder.read("job.json") or {}
-        job = _Job(folder, Demand(*description.get("demand", (0, 1, 0))))
-        self._jobs[folder.handle] = job
+        demand = Demand(*description.get("demand", (0, 1, 0)))
+        job = self._jobs[folder.handle] = _Job(folder, demand, _lasts(description.get("units", ())))
         if folder.phase() == "running":
-            self._slots.occupy(folder.handle, job.demand)
+            since = (folder.read("status.json") or {}).get("started_at")
+            self._slots.occupy(folder.handle, demand, job.duration, since)
         return job
 
     @staticmethod
@@ -590,6 +619,12 @@ class LocalExecutor:
     def _tell(self, happenings: Sequence[Happening]) -> None:
         for happening in happenings:
             self._listener(happening)
+
+
+def _lasts(units: Sequence[Mapping[str, Any]]) -> float | None:
+    """The time limit of a job of these units, which run one after the other; None when one has none."""
+    durations = [float(unit.get("duration") or 0.0) for unit in units]
+    return sum(durations) if durations and all(durations) else None
 
 
 def _ntasks(document: Mapping[str, Any]) -> int:

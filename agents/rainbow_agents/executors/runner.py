@@ -12,7 +12,8 @@ Standard output is a pipe to the agent: ``started`` is written there when the jo
 ``FOLDER/job.json``: ``{units: [{command, ntasks, cwd, environment, duration}], output_bytes, kill_after}``; units run
 one after another, the next only after success. SIGTERM ends the job as cancelled: its tasks get SIGTERM, and SIGKILL
 `kill_after` seconds later. A task runs in a session of its own, with standard input from /dev/null and its
-environment exactly as given; of its output the last `output_bytes` of each stream are kept.
+environment exactly as given; of its output the last `output_bytes` of each stream are kept, in ``FOLDER/output``: a
+line ``{stdout: [dropped, kept], stderr: [dropped, kept]}`` in bytes, then what is kept of both.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ _SIGNALLED, _NOT_FOUND, _NOT_EXECUTABLE = 128, 127, 126
 #: Seconds that whoever inherited a task's output may keep it open after the task's end.
 _DRAIN = 0.5
 #: Seconds between copies of the output to the folder while the job runs.
-_COPY = 2.0
+_COPY = 1.0
 
 
 class Stop(Exception):
@@ -48,9 +49,11 @@ class Tail:
         self.limit = limit
         self.data = bytearray()
         self.dropped = 0
+        self.fresh = False
 
     def add(self, block: bytes) -> None:
         self.data += block
+        self.fresh = True
         if len(self.data) > 2 * self.limit + 65536:
             self.cut()
 
@@ -186,9 +189,14 @@ class Runner:
         if not last and now - self.copied < _COPY:
             return
         self.copied = now
-        for name, tail in self.out.items():
+        if not any(tail.fresh for tail in self.out.values()):
+            return
+        for tail in self.out.values():
             tail.cut()
-            write(self.folder, name, bytes(tail.data))
+            tail.fresh = False
+        header = {name: [tail.dropped, len(tail.data)] for name, tail in self.out.items()}
+        data = b"".join([json.dumps(header).encode(), b"\n", *(bytes(tail.data) for tail in self.out.values())])
+        write(self.folder, "output", data)
 
 
 def write(folder: str, name: str, value: Any) -> None:

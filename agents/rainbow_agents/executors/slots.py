@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import heapq
 import itertools
-from collections.abc import Hashable
+import time
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 
 from rainbow.jobspec.request import Demand
-from rainbow_agents.executors.base import Capacity, Usage
+from rainbow_agents.executors.base import Busy, Capacity, Outlook, Usage, Waiting
 
 
 @dataclass(slots=True)
@@ -29,7 +30,8 @@ def _spread(total: int, parts: int) -> list[int]:
 class Slots:
     """A queue of jobs by key, and what each running one holds. Not thread-safe: its owner locks."""
 
-    def __init__(self, capacity: Capacity) -> None:
+    def __init__(self, capacity: Capacity, clock: Callable[[], float] = time.time) -> None:
+        self._clock = clock
         nodes = max(1, capacity.nodes)
         self._whole = [
             _Node(c, g) for c, g in zip(_spread(capacity.cores, nodes), _spread(capacity.gpus, nodes), strict=True)
@@ -39,6 +41,8 @@ class Slots:
         self._waiting: list[tuple[int, int, Hashable]] = []
         self._demand: dict[Hashable, Demand] = {}
         self._held: dict[Hashable, list[tuple[int, int, int]]] = {}
+        self._duration: dict[Hashable, float | None] = {}
+        self._since: dict[Hashable, float] = {}
 
     def misfit(self, demand: Demand) -> str | None:
         """Why `demand` could never run here, None when it could."""
@@ -50,10 +54,11 @@ class Slots:
             f"there are {len(self._whole)} nodes with {cores} cores, {gpus} gpus"
         )
 
-    def add(self, key: Hashable, demand: Demand, priority: int) -> None:
-        """Queue a job. One that is queued or running already stays as it is."""
+    def add(self, key: Hashable, demand: Demand, priority: int, duration: float | None = None) -> None:
+        """Queue a job of at most `duration` seconds. One that is queued or running already stays as it is."""
         if key not in self._demand:
             self._demand[key] = demand
+            self._duration[key] = duration or None
             heapq.heappush(self._waiting, (-priority, next(self._order), key))
 
     def ready(self) -> list[Hashable]:
@@ -71,14 +76,19 @@ class Slots:
             heapq.heappop(self._waiting)
         return out
 
-    def occupy(self, key: Hashable, demand: Demand) -> None:
+    def occupy(self, key: Hashable, demand: Demand, duration: float | None = None, since: float | None = None) -> None:
         """A job that runs already (found after a restart) holds what it can get."""
         self._demand[key] = demand
+        self._duration[key] = duration or None
         self._take(key, self._place(demand, self._free) or [])
+        if since is not None:
+            self._since[key] = since
 
     def done(self, key: Hashable) -> None:
         """The job ended, or is not to start any more."""
         self._demand.pop(key, None)
+        self._duration.pop(key, None)
+        self._since.pop(key, None)
         for index, cores, gpus in self._held.pop(key, ()):
             self._free[index].cores += cores
             self._free[index].gpus += gpus
@@ -95,8 +105,30 @@ class Slots:
             jobs_running=len(self._held),
         )
 
+    def outlook(self) -> Outlook:
+        """The queue as a forecast needs it. A job gives back the nodes that it is on as a whole."""
+        usage = self.usage()
+        whole = self._whole
+        busy = []
+        for key, placed in self._held.items():
+            duration = self._duration[key]
+            ends_at = None if duration is None else self._since[key] + duration
+            busy.append(Busy(Demand(len(placed), sum(c for _, c, _ in placed), sum(g for *_, g in placed)), ends_at))
+        waiting = [
+            Waiting(self._demand[key], self._duration[key], -priority)
+            for priority, _, key in sorted(self._waiting, key=lambda item: item[:2])
+            if key in self._demand and key not in self._held
+        ]
+        return Outlook(
+            total=Demand(len(whole), sum(n.cores for n in whole), sum(n.gpus for n in whole)),
+            free=Demand(usage.nodes_free or 0, usage.cores_free or 0, usage.gpus_free or 0),
+            busy=tuple(busy),
+            waiting=tuple(waiting),
+        )
+
     def _take(self, key: Hashable, placed: list[tuple[int, int, int]]) -> None:
         self._held[key] = placed
+        self._since[key] = self._clock()
         for index, cores, gpus in placed:
             self._free[index].cores -= cores
             self._free[index].gpus -= gpus

@@ -49,7 +49,9 @@ class AccessOperations:
         self._clock = clock
 
     def ping(self, request: Ping, caller: Principal, address: Address | None) -> dict[str, Any]:
-        return {"version": version("rainbow-hpc"), "time": self._clock()}
+        """Also what the broker makes of the asker's address for answers: RabbitMQ gives it another name on the way."""
+        answer: dict[str, Any] = {"version": version("rainbow-hpc"), "time": self._clock()}
+        return answer if address is None else {**answer, "reply_to": address[0]}
 
     def revoke(self, request: Revoke, caller: Principal, address: Address | None) -> dict[str, Any]:
         need_role(caller)

@@ -9,9 +9,10 @@ from __future__ import annotations
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from rainbow.jobspec.request import Demand
+from rainbow.models.asking import Bid
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,8 +25,18 @@ class Load:
 
 
 @dataclass(frozen=True, slots=True)
+class Offer:
+    """What a cluster that was asked said, at the time `at` (seconds since 1970). No `bid`: `why` there is none."""
+
+    at: float
+    bid: Bid | None = None
+    why: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class JobView:
-    """What a plugin may know of the job. `parameters` is the jobspec's ``attributes.parameter``."""
+    """What a plugin may know of the job. `parameters` is the jobspec's ``attributes.parameter``; `offers` is what the
+    clusters said that were asked for a bid, where a selection asks."""
 
     id: str
     user: str
@@ -34,6 +45,7 @@ class JobView:
     demand: Demand
     duration: float | None = None
     parameters: Mapping[str, Any] = field(default_factory=dict)
+    offers: Mapping[str, Offer] = field(default_factory=dict)
 
 
 class Fleet(Protocol):
@@ -59,3 +71,19 @@ class Choice:
 class Selection(Protocol):
     def choose(self, candidates: Sequence[str], fleet: Fleet, job: JobView, rng: random.Random) -> Choice:
         """One of `candidates` (never empty, in a stable order; it may be long: do not copy it without need)."""
+
+
+@runtime_checkable
+class Asking(Selection, Protocol):
+    """A selection that wants to hear the clusters first (level 2). It chooses among those with an offer."""
+
+    @property
+    def within(self) -> float:
+        """Seconds that those asked have to answer."""
+
+    @property
+    def rounds(self) -> int:
+        """How many times clusters are asked, until one says yes."""
+
+    def shortlist(self, candidates: Sequence[str], fleet: Fleet, job: JobView, rng: random.Random) -> list[str]:
+        """Whom to ask next; none to choose from what there is."""

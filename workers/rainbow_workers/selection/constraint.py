@@ -24,6 +24,7 @@ from typing import Any
 from rainbow.errors import InvalidInput
 from rainbow.formulas import Formula, FormulaError, formula
 from rainbow_workers.selection.base import Choice, Fleet, JobView
+from rainbow_workers.selection.numbers import numbers
 
 _MAX_STEPS = 100
 _MAX_TEXT = 65_536
@@ -53,7 +54,7 @@ class Constraint:
         dropped = _Dropped()
         for number, steps in enumerate(self._priorities, start=1):
             dropped.clear()
-            left = [_Candidate(name, _values(name, fleet, job)) for name in candidates]
+            left = [_Candidate(name, numbers(name, fleet, job)) for name in candidates]
             for step in steps:
                 left = step(left, dropped, rng)
                 if not left:
@@ -65,20 +66,6 @@ class Constraint:
                 terms = {"priority": number, **{k[1:]: v for k, v in worked_out.items()}}
                 return Choice(winner.name, {**terms, "state": dict(given)} if given else terms, dict(dropped))
         return Choice(None, {}, dict(dropped))
-
-
-def _values(name: str, fleet: Fleet, job: JobView) -> dict[str, Any]:
-    load = fleet.load(name)
-    return {
-        **{k: v for k, v in job.parameters.items() if isinstance(v, bool | int | float | str)},
-        **fleet.values(name),
-        "nodes_total": load.total.nodes,
-        "cores_total": load.total.cores,
-        "gpus_total": load.total.gpus,
-        "nodes_free": load.free.nodes,
-        "cores_free": load.free.cores,
-        "gpus_free": load.free.gpus,
-    }
 
 
 # -- reading the options ------------------------------------------------------------------------------------------

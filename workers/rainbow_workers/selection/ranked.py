@@ -14,7 +14,8 @@ from rainbow_workers.selection.least_loaded import headroom
 MOST = 1000
 
 
-def _some(candidates: Sequence[str], rng: random.Random) -> Iterable[str]:
+def some(candidates: Sequence[str], rng: random.Random) -> Iterable[str]:
+    """All of few candidates, a sample of many."""
     if len(candidates) <= MOST:
         return candidates
     return (candidates[at] for at in rng.sample(range(len(candidates)), MOST))
@@ -24,10 +25,10 @@ class Pack:
     """The fullest cluster that has room now, so that others stay empty for large jobs; else the one with most room."""
 
     def __init__(self, options: Mapping[str, Any]) -> None:
-        _no_options("pack", options)
+        no_options("pack", options)
 
     def choose(self, candidates: Sequence[str], fleet: Fleet, job: JobView, rng: random.Random) -> Choice:
-        rooms = [(headroom(fleet.load(name), job), name) for name in _some(candidates, rng)]
+        rooms = [(headroom(fleet.load(name), job), name) for name in some(candidates, rng)]
         fits = [pair for pair in rooms if pair[0] >= 0]
         room, name = min(fits) if fits else max(rooms)
         return Choice(name, {"headroom": round(room, 4), "compared": len(rooms)})
@@ -40,13 +41,13 @@ class Cheapest:
     """
 
     def __init__(self, options: Mapping[str, Any]) -> None:
-        _no_options("cheapest", options, "cost")
+        no_options("cheapest", options, "cost")
         self._cost = str(options.get("cost", "cost_per_node_hour"))
 
     def choose(self, candidates: Sequence[str], fleet: Fleet, job: JobView, rng: random.Random) -> Choice:
         ranked = []
         dropped = {}
-        for name in _some(candidates, rng):
+        for name in some(candidates, rng):
             cost = fleet.values(name).get(self._cost)
             if isinstance(cost, bool) or not isinstance(cost, int | float):
                 dropped[name] = f"{self._cost} is not known"
@@ -64,7 +65,7 @@ class SpillOver:
     `order` come after it, by name. When none has room, the one with most room is taken."""
 
     def __init__(self, options: Mapping[str, Any]) -> None:
-        _no_options("spill-over", options, "order")
+        no_options("spill-over", options, "order")
         order = options.get("order", [])
         if not isinstance(order, list) or not all(isinstance(n, str) for n in order):
             raise InvalidInput("selection spill-over: order must be a list of cluster names")
@@ -73,7 +74,7 @@ class SpillOver:
     def choose(self, candidates: Sequence[str], fleet: Fleet, job: JobView, rng: random.Random) -> Choice:
         last = len(self._rank)
         best, best_room = candidates[0], float("-inf")
-        for name in sorted(_some(candidates, rng), key=lambda n: (self._rank.get(n, last), n)):
+        for name in sorted(some(candidates, rng), key=lambda n: (self._rank.get(n, last), n)):
             room = headroom(fleet.load(name), job)
             if room >= 0:
                 return Choice(name, {"headroom": round(room, 4), "rank": self._rank.get(name, last) + 1})
@@ -86,14 +87,14 @@ class Weighted:
     """A random one, in proportion to `weights` (``{cluster: number}``; 1 for the others, 0 for never)."""
 
     def __init__(self, options: Mapping[str, Any]) -> None:
-        _no_options("weighted", options, "weights")
+        no_options("weighted", options, "weights")
         weights = options.get("weights", {})
         if not isinstance(weights, dict) or not all(_is_weight(w) for w in weights.values()):
             raise InvalidInput("selection weighted: weights must be {cluster: number of 0 or more}")
         self._weights = {str(k): float(v) for k, v in weights.items()}
 
     def choose(self, candidates: Sequence[str], fleet: Fleet, job: JobView, rng: random.Random) -> Choice:
-        names = list(_some(candidates, rng))
+        names = list(some(candidates, rng))
         weights = [self._weights.get(name, 1.0) for name in names]
         if not sum(weights):
             return Choice(None, {}, dict.fromkeys(names, "its weight is 0"))
@@ -105,7 +106,8 @@ def _is_weight(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < float("inf")
 
 
-def _no_options(plugin: str, options: Mapping[str, Any], *known: str) -> None:
+def no_options(plugin: str, options: Mapping[str, Any], *known: str) -> None:
+    """Raise InvalidInput for an option that is not among `known`."""
     unknown = sorted(set(options) - set(known))
     if unknown:
         raise InvalidInput(

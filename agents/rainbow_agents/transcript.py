@@ -1,0 +1,64 @@
+"""The output of a job that is here, or was: a piece of each stream, bounded."""
+
+from __future__ import annotations
+
+import codecs
+
+from rainbow.models.asking import Output, OutputAsk
+from rainbow_agents.executors.base import Executor, ExecutorDown, KeepsOutput
+from rainbow_agents.journal import Journal, JournalDown, Row
+
+
+class Transcript:
+    def __init__(self, journal: Journal) -> None:
+        self.executor: Executor | None = None
+        self._journal = journal
+
+    def read(self, ask: OutputAsk) -> Output:
+        """What there is from where it is asked for. Where nothing is kept, `source` is ``tail`` and `detail` says why:
+        what was recorded of the job's output is then all there is."""
+        try:
+            row = self._row(ask)
+        except JournalDown as exc:
+            return Output(id=ask.id, source="tail", detail=str(exc))
+        if row is None or not row.handle:
+            return Output(id=ask.id, source="tail", ended=row is None, detail="the job is not here")
+        ended = row.state not in ("taken", "accepted", "running")
+        executor = self.executor
+        if not isinstance(executor, KeepsOutput):
+            return Output(id=ask.id, source="tail", ended=ended, detail="this cluster keeps no output")
+        try:
+            piece = executor.output(row.held, ask.stdout, ask.stderr, ask.limit)
+        except ExecutorDown as exc:
+            return Output(id=ask.id, source="tail", detail=str(exc))
+        if piece is None:
+            return Output(id=ask.id, source="tail", ended=ended, detail="its output is not kept any more")
+        # More may come, so that a character that is cut in two waits for its other half.
+        stdout, taken_out = _text(
+            piece.stdout, last=piece.stdout_from + len(piece.stdout) >= piece.stdout_size and ended
+        )
+        stderr, taken_err = _text(
+            piece.stderr, last=piece.stderr_from + len(piece.stderr) >= piece.stderr_size and ended
+        )
+        out_next, err_next = piece.stdout_from + taken_out, piece.stderr_from + taken_err
+        more = out_next < piece.stdout_size or err_next < piece.stderr_size
+        return Output(
+            id=ask.id,
+            stdout=stdout,
+            stderr=stderr,
+            stdout_next=out_next,
+            stderr_next=err_next,
+            ended=ended and not more,
+            more=more,
+        )
+
+    def _row(self, ask: OutputAsk) -> Row | None:
+        return self._journal.look([(ask.id, ask.attempt)])[(ask.id, ask.attempt)].row
+
+
+def _text(data: bytes, *, last: bool) -> tuple[str, int]:
+    """The text of a piece, and how many of its bytes that is: all but a character cut short at its end."""
+    decoder = codecs.getincrementaldecoder("utf-8")("replace")
+    text = decoder.decode(data, final=last)
+    left, _ = decoder.getstate()
+    return text, len(data) - len(left)

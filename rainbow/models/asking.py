@@ -1,0 +1,70 @@
+"""What workers ask an agent that is to be answered: bids for jobs, and the output of one.
+
+Questions travel in an `AgentCommand`; the agent's `AgentAnswer` (`rainbow.models.control`) goes to the registrar, which
+hands it to whoever asked. Nothing of it is kept: a question that is not answered in time is as good as none.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from pydantic import Field
+
+from rainbow.models.wire import OpenWire
+
+#: Bytes of each stream that one answer carries at most.
+MAX_OUTPUT = 262_144
+
+_Amount = Annotated[float, Field(ge=0, le=1e12, allow_inf_nan=False)]
+
+
+class BidAsk(OpenWire):
+    """A job that looks for a cluster. `jobspec` is without the job's environment: only who runs it gets that."""
+
+    id: str
+    attempt: int = 1
+    user: str
+    name: str | None = None
+    priority: int = 16
+    jobspec: dict[str, Any]
+
+
+class Bid(OpenWire):
+    """What a cluster says to one job. `eta` is in how many seconds it would start (None: the cluster cannot tell),
+    `cost` what it would cost in the site's own unit (None: it has no price). `code` and `detail` say why not."""
+
+    id: str
+    will: bool
+    eta: _Amount | None = None
+    cost: _Amount | None = None
+    code: str | None = None
+    detail: str | None = None
+
+
+class OutputAsk(OpenWire):
+    """The output of a job from these bytes on; negative ones count from its end. At most `limit` of each stream."""
+
+    id: str
+    attempt: int
+    stdout: int = 0
+    stderr: int = 0
+    limit: Annotated[int, Field(gt=0, le=MAX_OUTPUT)] = MAX_OUTPUT
+
+
+class Output(OpenWire):
+    """A piece of a job's output. `stdout_next` and `stderr_next` are where the next piece begins.
+
+    `source` is where it comes from: `job` (what the cluster keeps), or `tail` (the end of it that was recorded with
+    the job's last event, standard output and error together, when there is no more to be had; `detail` says why).
+    `ended` says that nothing will be added; `more` that there is more than this piece.
+    """
+
+    id: str
+    source: str = "job"
+    stdout: str = ""
+    stderr: str = ""
+    stdout_next: int = 0
+    stderr_next: int = 0
+    ended: bool = False
+    more: bool = False
+    detail: str | None = None
