@@ -6,6 +6,9 @@ Flux's own readers agree on.
 
 from __future__ import annotations
 
+from collections import OrderedDict
+from contextlib import suppress
+from json import dumps
 from typing import Any
 
 from rainbow.errors import InvalidJobspec
@@ -15,7 +18,7 @@ from rainbow.jobspec.counts import read_count
 from rainbow.jobspec.demand import demand_of
 from rainbow.jobspec.durations import read_seconds
 from rainbow.jobspec.problems import Path, invalid, shown
-from rainbow.jobspec.request import SLOT, XOR_SLOT, Constraint, Jobspec, Request, Task, Want
+from rainbow.jobspec.request import SLOT, XOR_SLOT, Constraint, Jobspec, Request, Task, Want, shared
 
 VERSIONS = (1, 999, 9999)
 """Accepted values of `version`. The last two mark experiments in Flux's own tests, with looser rules."""
@@ -46,7 +49,7 @@ def read_canonical(document: dict[str, Any], as_v1: bool = False) -> Jobspec:
     resources = document["resources"]
     if type(resources) is not list or not resources:
         raise invalid("resources", f"a list of at least one resource is needed, not {shown(resources)}")
-    wants = tuple(read_vertex(item, ("resources", at), version) for at, item in enumerate(resources))
+    wants = _known_wants(resources, version)
     listed = document["tasks"]
     if type(listed) is not list:
         raise invalid("tasks", f"a list is needed, not {shown(listed)}")
@@ -68,13 +71,34 @@ def read_canonical(document: dict[str, Any], as_v1: bool = False) -> Jobspec:
         raise _not_v1(version, has_v1_form(wants))
     return Jobspec(
         dialect="V1" if is_v1 else "canonical",
-        request=Request(wants, constraint),
+        request=shared(Request(wants, constraint)),
         demand=demand_of(wants),
         document=document,
         tasks=tasks,
         name=_job_name(system),
         duration=duration,
     )
+
+
+#: Resources that were read before, by their text: jobs of a workflow differ in the command more often than in these.
+_WANTS: OrderedDict[tuple[str, int], tuple[Want, ...]] = OrderedDict()
+_MAX_WANTS, _MAX_TEXT = 1024, 4096
+
+
+def _known_wants(resources: list[Any], version: int) -> tuple[Want, ...]:
+    try:
+        key = dumps(resources), version
+    except (TypeError, ValueError, RecursionError):
+        key = "", 0  # reading says what is wrong
+    wants = _WANTS.get(key)
+    if wants is None:
+        wants = tuple(read_vertex(item, ("resources", at), version) for at, item in enumerate(resources))
+        if 0 < len(key[0]) <= _MAX_TEXT:
+            _WANTS[key] = wants
+            if len(_WANTS) > _MAX_WANTS:
+                with suppress(KeyError):  # another thread dropped it
+                    _WANTS.popitem(last=False)
+    return wants
 
 
 # -- resources -----------------------------------------------------------------------------------

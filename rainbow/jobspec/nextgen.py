@@ -14,7 +14,7 @@ from rainbow.jobspec.counts import ONE, exactly
 from rainbow.jobspec.demand import demand_of
 from rainbow.jobspec.durations import read_seconds
 from rainbow.jobspec.problems import invalid, shown
-from rainbow.jobspec.request import SLOT, XOR_SLOT, Jobspec, Request, Requirement, Task, Want
+from rainbow.jobspec.request import SLOT, XOR_SLOT, Jobspec, Request, Requirement, Task, Want, shared
 from rainbow.jobspec.requirements import read_requires
 from rainbow.resources.idset import MAX_ID
 
@@ -60,7 +60,7 @@ def read_nextgen(document: dict[str, Any]) -> Jobspec:
         request = (DEFAULT_RESOURCE,)
     return Jobspec(
         dialect="nextgen",
-        request=Request(request),
+        request=shared(Request(request)),
         demand=demand_of(request),
         document=document,
         tasks=tasks,

@@ -13,7 +13,7 @@ from rainbow.jobspec.demand import demand_of
 from rainbow.jobspec.durations import read_seconds
 from rainbow.jobspec.nextgen import read_names, read_words
 from rainbow.jobspec.problems import invalid, shown
-from rainbow.jobspec.request import SLOT, XOR_SLOT, Jobspec, Request, Requirement, Task, Want
+from rainbow.jobspec.request import SLOT, XOR_SLOT, Jobspec, Request, Requirement, Task, Want, shared
 from rainbow.jobspec.requirements import read_wishes
 
 
@@ -50,7 +50,7 @@ def read_old_list(document: dict[str, Any]) -> Jobspec:
     name = document.get("name")
     return Jobspec(
         dialect="nextgen-list",
-        request=Request(wants, constraint),
+        request=shared(Request(wants, constraint)),
         demand=demand_of(wants),
         document=document,
         tasks=tuple(tasks),

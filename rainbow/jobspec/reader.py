@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import threading
 from collections import OrderedDict
 from collections.abc import Mapping
@@ -93,7 +94,8 @@ class Cache:
         self._bytes = 0
 
     def read(self, document: str | bytes | Mapping[str, Any], *, dialect: Question | None = None) -> Jobspec:
-        """As `read`, without parsing a text that is known. A mapping is known by its canonical JSON.
+        """As `read`, without parsing a text that is known. A mapping is known by its canonical JSON; it is one that a
+        decoder gave (no tuples in it, nor types of one's own).
 
         The `Jobspec` is shared by all who ask: its document must not be changed.
         """
@@ -112,7 +114,10 @@ class Cache:
             if known is not None:
                 self._kept.move_to_end(key)
                 return known
-        made = read(document, dialect=dialect)
+        if type(document) is dict and _surely_plain(str(text)):
+            made = _READERS[dialect or detect(document)](document)
+        else:
+            made = read(document, dialect=dialect)
         with self._lock:
             if key not in self._kept:
                 self._kept[key] = made
@@ -131,6 +136,13 @@ class Cache:
             self._bytes = 0
 
 
+def _surely_plain(text: str) -> bool:
+    """Whether a decoded mapping with this JSON needs no look at each value: nothing but ASCII, no number too large,
+    not nested too deeply."""
+    return "\\u" not in text and text.count("{") + text.count("[") <= MAX_DEPTH and not _LONG_NUMBER.search(text)
+
+
+_LONG_NUMBER = re.compile("[0-9]{18}")
 _CACHE = Cache()
 
 

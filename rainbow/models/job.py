@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Annotated, Any, Literal, Self
@@ -67,14 +68,20 @@ RETRYABLE_REJECTS: frozenset[str] = frozenset({"busy", "error", "timed-out", "qu
 MAX_ATTEMPT = 100_000
 
 
-def _uuid(value: str) -> str:
+_USUAL_ID = re.compile("[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
+
+
+def read_id(value: str) -> str:
+    """A UUID in its usual form, from any. Raises ValueError."""
+    if _USUAL_ID.fullmatch(value):
+        return value
     try:
         return str(UUID(value))
     except ValueError:
         raise ValueError("must be a UUID") from None
 
 
-JobId = Annotated[str, AfterValidator(_uuid)]
+JobId = Annotated[str, AfterValidator(read_id)]
 
 
 def _time(value: Any) -> float:

@@ -24,6 +24,7 @@ PARTS: dict[str, tuple[str, str]] = {
     "broker": ("bench_broker", "run"),
     "latency": ("bench_latency", "run"),
     "relay": ("bench_relay", "run"),
+    "cpu": ("bench_cpu", "run"),
     "bulk": ("bench_bulk", "run"),
     "celery": ("bench_celery", "run"),
     "startup": ("bench_startup", "run"),
