@@ -99,13 +99,11 @@ def cost(spec: Jobspec, prices: Mapping[str, Any]) -> float | None:
     """What the job costs by the site's prices, None where there are none. A node asked for is not free of its cores'
     price: a site names the prices that add up."""
     demand: Demand = spec.demand
-    known = [prices.get(name) for name in _PRICES]
-    if all(price is None for price in known):
-        return None
     hours = (spec.duration or _HOUR) / _HOUR
     amounts = (max(1, demand.nodes), demand.cores, demand.gpus)
-    priced = [p * a for p, a in zip(known, amounts, strict=True) if isinstance(p, int | float)]
-    return round(sum(priced) * hours, 6)
+    given = ((prices.get(name), amount) for name, amount in zip(_PRICES, amounts, strict=True))
+    costs = [price * amount * hours for price, amount in given if isinstance(price, int | float)]
+    return round(sum(costs), 6) if costs else None
 
 
 def _no(ask: BidAsk, code: str, detail: str) -> Bid:

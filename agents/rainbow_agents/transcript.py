@@ -20,19 +20,19 @@ class Transcript:
         try:
             row = self._row(ask)
         except JournalDown as exc:
-            return Output(id=ask.id, source="tail", detail=str(exc))
+            return self._tail(ask, str(exc))
         if row is None or not row.handle:
-            return Output(id=ask.id, source="tail", ended=row is None, detail="the job is not here")
+            return self._tail(ask, "the job is not here", ended=row is None)
         ended = row.state not in ("taken", "accepted", "running")
         executor = self.executor
         if not isinstance(executor, KeepsOutput):
-            return Output(id=ask.id, source="tail", ended=ended, detail="this cluster keeps no output")
+            return self._tail(ask, "this cluster keeps no output", ended=ended)
         try:
             piece = executor.output(row.held, ask.stdout, ask.stderr, ask.limit)
         except ExecutorDown as exc:
-            return Output(id=ask.id, source="tail", detail=str(exc))
+            return self._tail(ask, str(exc))
         if piece is None:
-            return Output(id=ask.id, source="tail", ended=ended, detail="its output is not kept any more")
+            return self._tail(ask, "its output is not kept any more", ended=ended)
         # More may come, so that a character that is cut in two waits for its other half.
         stdout, taken_out = _text(
             piece.stdout, last=piece.stdout_from + len(piece.stdout) >= piece.stdout_size and ended
@@ -44,6 +44,7 @@ class Transcript:
         more = out_next < piece.stdout_size or err_next < piece.stderr_size
         return Output(
             id=ask.id,
+            attempt=ask.attempt,
             stdout=stdout,
             stderr=stderr,
             stdout_next=out_next,
@@ -51,6 +52,10 @@ class Transcript:
             ended=ended and not more,
             more=more,
         )
+
+    @staticmethod
+    def _tail(ask: OutputAsk, why: str, *, ended: bool = False) -> Output:
+        return Output(id=ask.id, attempt=ask.attempt, source="tail", ended=ended, detail=why)
 
     def _row(self, ask: OutputAsk) -> Row | None:
         return self._journal.look([(ask.id, ask.attempt)])[(ask.id, ask.attempt)].row

@@ -25,6 +25,7 @@ _COMMANDS: Mapping[str, Entry] = {
     "explain": Entry("rainbow.cli.jobs:explain", "Say why a job went where it went, cluster by cluster."),
     "watch": Entry("rainbow.cli.follow:watch", "Follow jobs as they change."),
     "wait": Entry("rainbow.cli.follow:wait", "Wait until jobs have ended."),
+    "logs": Entry("rainbow.cli.logs:logs", "Show what a job wrote."),
     "cancel": Entry("rainbow.cli.jobs:cancel", "Ask for jobs to end."),
     "satisfy": Entry("rainbow.cli.satisfy:satisfy", "Match jobspecs with resource graphs offline."),
     "clusters": Entry("rainbow.cli.clusters:app", "List clusters; drain, resume or delete one."),

@@ -13,10 +13,12 @@ from rainbow.brokers.base import Broker, Message
 from rainbow.client.connection import Connection
 from rainbow.client.credentials import Credentials
 from rainbow.client.job import Job
+from rainbow.client.output import pieces
 from rainbow.client.submission import JobFields, build, message
 from rainbow.client.views import Cancelled, ClusterView, EnrolmentView, Registration
 from rainbow.client.watching import CHUNK, changes
-from rainbow.errors import Denied, NotFound
+from rainbow.errors import Denied, NotFound, TimedOut
+from rainbow.models.asking import MAX_OUTPUT, Output
 from rainbow.models.cluster import StateValue
 from rainbow.models.job import Answer, JobRecord
 from rainbow.models.wire import parse
@@ -162,6 +164,43 @@ class Client:
         """The records of jobs once all have ended, in order. Raises as `events`."""
         last = {record.id: record for record in self.events(ids, timeout=timeout)}
         return [last[job_id] for job_id in ids]
+
+    def output(
+        self, job_id: str, *, stdout: int = 0, stderr: int = 0, limit: int = MAX_OUTPUT, timeout: float | None = None
+    ) -> Output:
+        """A piece of a job's output, from these bytes of each stream on (negative: from the end), fetched from its
+        cluster; what was recorded of it (`source` ``tail``) where that cannot be asked. Raises NotFound.
+        """
+        missing: NotFound | None = None
+        for token in self._credentials.for_jobs():
+            fields = {"id": job_id, "stdout": stdout, "stderr": stderr, "limit": limit}
+            try:
+                piece = parse(Output, self._connection.call("logs", token, timeout, **fields))
+            except NotFound as exc:  # another token may be the one that submitted it
+                missing = exc
+                continue
+            except TimedOut:
+                return self._recorded_output(job_id, "its cluster does not answer")
+            return piece if piece.source == "job" else self._recorded_output(job_id, piece.detail)
+        raise missing or NotFound(f"no job {job_id} (or it is another user's)")
+
+    def _recorded_output(self, job_id: str, why: str | None) -> Output:
+        record = self.status([job_id])[0]
+        if record is None:
+            raise NotFound(f"no job {job_id} (or it is another user's)")
+        return Output(
+            id=job_id,
+            attempt=record.attempt,
+            source="tail",
+            stdout=record.output or "",
+            ended=record.terminal,
+            detail=why,
+        )
+
+    def logs(self, job_id: str, *, follow: bool = False, timeout: float | None = None) -> Iterator[Output]:
+        """A job's output piece by piece: what there is, or, to `follow`, until the job has ended. Raises as `output`;
+        TimedOut after `timeout` seconds (None: no limit)."""
+        return pieces(lambda **where: self.output(job_id, timeout=self.timeout / 3, **where), follow, timeout)
 
     # -- clusters ------------------------------------------------------------------------------------
 

@@ -15,6 +15,7 @@ from rainbow.models.wire import parse
 
 if TYPE_CHECKING:
     from rainbow.client.client import Client
+    from rainbow.models.asking import Output
 
 #: Seconds without the scheduler's answer before the job's record is looked at: it may have been lost on its way.
 _LOOK_AFTER = 5.0
@@ -71,6 +72,10 @@ class Job:
     def events(self, timeout: float | None = None) -> Iterator[JobRecord]:
         """The job's record each time it changes, until it has ended."""
         return self._client.events([self.id], timeout=timeout, patient=True)
+
+    def logs(self, *, follow: bool = False, timeout: float | None = None) -> Iterator[Output]:
+        """The job's output, piece by piece; to `follow`, until it has ended."""
+        return self._client.logs(self.id, follow=follow, timeout=timeout)
 
     def cancel(self, reason: str = "cancelled by its user") -> Cancelled:
         """Ask for the job to end. Raises NotFound. Asking again is harmless."""

@@ -52,7 +52,7 @@ class OutputAsk(OpenWire):
 
 
 class Output(OpenWire):
-    """A piece of a job's output. `stdout_next` and `stderr_next` are where the next piece begins.
+    """A piece of the output of an attempt of a job. `stdout_next` and `stderr_next` are where the next piece begins.
 
     `source` is where it comes from: `job` (what the cluster keeps), or `tail` (the end of it that was recorded with
     the job's last event, standard output and error together, when there is no more to be had; `detail` says why).
@@ -60,6 +60,7 @@ class Output(OpenWire):
     """
 
     id: str
+    attempt: int = 0
     source: str = "job"
     stdout: str = ""
     stderr: str = ""

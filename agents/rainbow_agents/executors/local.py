@@ -303,7 +303,7 @@ class LocalExecutor:
             return self._slots.outlook()
 
     def output(self, job: Held, stdout: int, stderr: int, limit: int) -> Piece | None:
-        if not job.handle or "/" in job.handle:
+        if job.handle != f"{job.mark.id}.{job.mark.attempt}.{job.mark.claim}" or "/" in job.handle:
             return None
         for root in (self._active, self._over):
             if (root / job.handle).is_dir():

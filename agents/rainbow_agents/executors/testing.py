@@ -351,6 +351,70 @@ class RunningExecutorContract(ExecutorContract):
         rig.executor.release([held])
         assert rig.wait_for("Ended", work.mark).state == "completed"
 
+    def test_output_is_read_while_it_runs_and_after(self, rig: Rig, tmp_path: Path) -> None:
+        from rainbow_agents.executors.base import Held, KeepsOutput, Mark
+
+        executor = rig.executor
+        assert isinstance(executor, KeepsOutput)
+        script = f"echo one; echo oops >&2; while [ ! -e {tmp_path}/go ]; do sleep 0.05; done; echo two"
+        work = rig.work(script)
+        held = rig.submit(work)
+        nothing = executor.output(held, 0, 0, 1000)
+        assert nothing is not None  # it has not started, which is no error
+        assert nothing.stdout == b""
+        rig.executor.release([held])
+
+        def written() -> Any:
+            piece = executor.output(held, 0, 0, 1000)
+            return piece if piece is not None and piece.stdout and piece.stderr else None
+
+        piece = rig.until(written, "its output being there while it runs")
+        assert (piece.stdout, piece.stderr) == (b"one\n", b"oops\n")
+        (tmp_path / "go").touch()
+        rig.wait_for("Ended", work.mark)
+        piece = executor.output(held, piece.stdout_from + len(piece.stdout), 0, 3)
+        assert piece is not None
+        assert (piece.stdout, piece.stdout_from, piece.stdout_size, piece.stderr) == (b"two", 4, 8, b"oop")
+        piece = executor.output(held, -2, -1, 1000)
+        assert piece is not None
+        assert (piece.stdout, piece.stdout_from, piece.stderr) == (b"o\n", 6, b"\n")
+        # A handle may have been given out again by a fresh instance: the mark says whose job it is.
+        stranger = Held(Mark(held.mark.id, held.mark.attempt, "somebody-elses-claim"), held.handle)
+        strange = executor.output(stranger, 0, 0, 1000)
+        assert strange is None or not strange.stdout
+
+    def test_the_queue_is_told_for_forecasts(self, rig: Rig, tmp_path: Path) -> None:
+        from rainbow_agents.executors.base import Forecasts, Outlook
+
+        executor = rig.executor
+        assert isinstance(executor, Forecasts)
+
+        def look(busy: int, waiting: int) -> Callable[[], Outlook | None]:
+            def now() -> Outlook | None:
+                seen = executor.outlook()
+                return seen if (len(seen.busy), len(seen.waiting)) == (busy, waiting) else None
+
+            return now
+
+        empty = rig.until(look(0, 0), "the queue being empty")
+        assert empty.free == empty.total
+        whole = empty.total.cores
+        script = f"while [ ! -e {tmp_path}/go ]; do sleep 0.05; done"
+        works = [rig.work(script, cores=1, tasks=whole, duration=600.0) for _ in range(2)]
+        if empty.total.nodes > 1 or whole > 64:
+            works = [rig.work(script, cores=whole, duration=600.0) for _ in range(2)]
+        begun = time.time()
+        rig.executor.release([rig.submit(w) for w in works])
+        seen = rig.until(look(1, 1), "one job running, one waiting")
+        assert seen.free.cores == 0
+        assert seen.busy[0].demand.cores == whole
+        assert seen.busy[0].ends_at is not None
+        assert begun + 590 < seen.busy[0].ends_at < time.time() + 610
+        assert (seen.waiting[0].demand.cores, seen.waiting[0].duration) == (whole, 600.0)
+        (tmp_path / "go").touch()
+        for work in works:
+            rig.wait_for("Ended", work.mark)
+
     def test_tasks_one_after_another_stop_at_the_first_failure(self, rig: Rig, tmp_path: Path) -> None:
         from rainbow_agents.executors.base import Work
 

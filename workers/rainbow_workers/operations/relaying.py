@@ -81,6 +81,7 @@ def tail(record: JobRecord, why: str) -> dict[str, Any]:
     """What was recorded of the job's output with its last event."""
     return {
         "id": record.id,
+        "attempt": record.attempt,
         "source": "tail",
         "stdout": record.output or "",
         "ended": record.terminal,

@@ -11,6 +11,7 @@ seconds.
 
 from __future__ import annotations
 
+import base64
 import errno
 import itertools
 import json
@@ -24,9 +25,11 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from rainbow.errors import InvalidSettings
+from rainbow.jobspec.request import Demand
 from rainbow.models.job import RejectCode
 from rainbow_agents.executors.base import (
     OUTPUT_TAIL,
+    Busy,
     Changed,
     Context,
     Down,
@@ -38,7 +41,9 @@ from rainbow_agents.executors.base import (
     Held,
     Listener,
     Mark,
+    Outlook,
     Phase,
+    Piece,
     Recovery,
     Refused,
     Started,
@@ -46,6 +51,7 @@ from rainbow_agents.executors.base import (
     Undecided,
     Up,
     Usage,
+    Waiting,
     Work,
 )
 from rainbow_agents.executors.environment import PATH, minimal
@@ -133,6 +139,29 @@ class FluxPeer:
         stopped = got.pop("stopped", [])
         return Usage(**got, notes=(("queues_stopped", ",".join(stopped)),))
 
+    def outlook(self) -> Outlook:
+        got = self._ask({"do": "outlook"})
+        busy = tuple(Busy(Demand(*size), ends_at) for size, ends_at in got["busy"])
+        waiting = tuple(Waiting(Demand(*size), duration, urgency) for size, duration, urgency in got["waiting"])
+        return Outlook(Demand(*got["total"]), Demand(*got["free"]), busy, waiting)
+
+    def output(self, job: Held, stdout: int, stderr: int, limit: int) -> Piece | None:
+        if not job.handle:
+            return None
+        wanted = {"mark": job.mark.as_dict(), "names": job.handle.split(",")}
+        got = self._ask({"do": "output", **wanted, "stdout": stdout, "stderr": stderr, "limit": limit})
+        if not got:
+            return None
+        out, err = got["stdout"], got["stderr"]
+        return Piece(
+            base64.b64decode(out["data"]),
+            base64.b64decode(err["data"]),
+            out["from"],
+            err["from"],
+            out["size"],
+            err["size"],
+        )
+
     def recover(self, expected: Sequence[Held]) -> Recovery:
         listed = [{"mark": h.mark.as_dict(), "names": h.handle.split(",")} for h in expected if h.handle]
         got = self._ask({"do": "recover", "expected": listed})
@@ -216,7 +245,7 @@ class FluxPeer:
             self._answers.pop(ask, None)
         if "error" in answer:
             raise ExecutorDown(answer["error"])
-        result: dict[str, Any] = answer["result"]
+        result: dict[str, Any] = answer["result"] or {}
         return result
 
     def _listen(self) -> None:

@@ -35,6 +35,8 @@ ANSWER_WITHIN = 10.0
 SUBMIT_WITHIN = 30.0
 RECONNECT_MOST = 2.0
 _TRIES = 30
+#: Jobs of the queue that a forecast looks at.
+OUTLOOK_JOBS = 5000
 #: Shapes of jobs found feasible that are remembered.
 _SHAPES = 10_000
 
@@ -546,6 +548,90 @@ class Session:
             rpcs["queue " + name] = self.handle.rpc("job-manager.queue-status", payload, nodeid=0)
         self.gather(ask, rpcs, lambda got: self.answer(ask, result=usage_of(got)))
 
+    def do_outlook(self, request: Json) -> None:
+        """The queue as it is now, of all users: resources, running jobs, and those that wait, best first."""
+        ask = request["ask"]
+        self.asked[ask] = True
+        got: Json = {"jobs": []}
+
+        def done(name: str, value: Any) -> None:
+            got[name] = value
+            if "resources" in got and "listed" in got:
+                self.answer(ask, result=outlook_of(got["resources"], got["jobs"]))
+
+        def resources(future: Any) -> None:
+            try:
+                done("resources", future.get())
+            except OSError as exc:
+                self.answer(ask, error=f"Flux does not answer (resource): {exc}")
+
+        def listed(future: Any) -> None:
+            try:
+                reply = future.get()
+            except OSError as exc:
+                if exc.errno == errno.ENODATA:  # the end of the stream
+                    done("listed", True)
+                else:
+                    self.answer(ask, error=f"Flux does not answer (job-list): {exc}")
+                return
+            got["jobs"] += reply["jobs"]
+            if reply.get("version", 0) == 0:
+                done("listed", True)
+            else:
+                future.reset()
+
+        payload = {
+            "max_entries": OUTLOOK_JOBS,
+            "attrs": ["state", "urgency", "priority", "ncores", "nnodes", "duration", "expiration"],
+            "since": 0.0,
+            "constraint": {"states": ["pending", "running"]},
+        }
+        streaming = flux.constants.FLUX_RPC_STREAMING
+        self.handle.rpc("resource.sched-status", {}, nodeid=0).then(resources, timeout=ANSWER_WITHIN)
+        self.handle.rpc("job-list.list", payload, flags=streaming).then(listed, timeout=ANSWER_WITHIN)
+
+    def do_output(self, request: Json) -> None:
+        """Pieces of both streams of a job, from all its parts one after the other."""
+        ask, names = request["ask"], request["names"]
+        self.asked[ask] = True
+        blocks: list[tuple[bytes, bytes]] = []
+
+        def fetch(key: str, then: Callable[[Any], None]) -> None:
+            def arrived(future: Any) -> None:
+                try:
+                    then(future.get()[key])
+                except OSError as exc:
+                    if exc.errno == errno.ENOENT:
+                        then(None)
+                    else:
+                        self.answer(ask, error=f"Flux does not answer (job-info): {exc}")
+
+            payload = {"id": number_of(names[len(blocks)]), "keys": [key], "flags": 0}
+            self.handle.rpc("job-info.lookup", payload).then(arrived, timeout=ANSWER_WITHIN)
+
+        def whose(jobspec: Any) -> None:
+            mark = mark_in(jobspec, self.owner)
+            if mark is None or any(mark[k] != request["mark"][k] for k in ("id", "attempt", "claim")):
+                self.answer(ask, result=None)  # purged, or somebody else's job, with an id that was given out again
+                return
+            fetch("guest.output", written)
+
+        def written(eventlog: Any) -> None:
+            blocks.append(output_streams(eventlog or ""))
+            if len(blocks) < len(names):
+                fetch("jobspec", whose)
+                return
+            result = {}
+            for index, name in enumerate(("stdout", "stderr")):
+                data = b"".join(block[index] for block in blocks)
+                start = request[name]
+                begin = max(0, len(data) + start) if start < 0 else min(start, len(data))
+                piece = base64.b64encode(data[begin : begin + request["limit"]]).decode()
+                result[name] = {"from": begin, "size": len(data), "data": piece}
+            self.answer(ask, result=result)
+
+        fetch("jobspec", whose)
+
     def do_recover(self, request: Json) -> None:
         """All active jobs of ours, from the journal as it is now; and how the expected ones among the rest ended."""
         ask = request["ask"]
@@ -682,6 +768,44 @@ def usage_of(got: Json) -> Json:
         "jobs_running": states["run"] + states["cleanup"],
         "stopped": stopped,
     }
+
+
+def outlook_of(status: Json, jobs: list[Json]) -> Json:
+    """Sizes as ``[nodes, cores, gpus]``. Flux does not list GPUs of a job: they are taken to be held in proportion to
+    cores. Held jobs (urgency 0) stand in nobody's way."""
+    from flux.resource import SchedResourceList
+
+    resources = SchedResourceList(status)
+    up, free, allocated = resources.up, resources.free, resources.allocated
+    whole = set(up.ranks) - set(allocated.ranks)
+    gpus_each = allocated.ngpus / allocated.ncores if allocated.ncores else 0.0
+    busy, waiting = [], []
+    for job in jobs:
+        nodes, cores = job.get("nnodes") or 0, job.get("ncores") or 0
+        if job["state"] >= flux.constants.FLUX_JOB_STATE_RUN:
+            busy.append([[nodes, cores, round(gpus_each * cores)], job.get("expiration") or None])
+        elif job.get("urgency", 16) > 0:
+            waiting.append([[nodes, cores or nodes, 0], job.get("duration") or None, job.get("urgency", 16)])
+    return {
+        "total": [up.nnodes, up.ncores, up.ngpus],
+        "free": [len(whole), free.ncores, free.ngpus],
+        "busy": busy,
+        "waiting": waiting,
+    }
+
+
+def output_streams(eventlog: str) -> tuple[bytes, bytes]:
+    """A job's standard output and error (RFC 24)."""
+    streams: dict[str, list[bytes]] = {"stdout": [], "stderr": []}
+    for line in eventlog.splitlines():
+        event = json.loads(line)
+        context = event.get("context") or {}
+        if event["name"] != "data" or context.get("data") is None:
+            continue
+        data = context["data"]
+        block = base64.b64decode(data) if context.get("encoding") == "base64" else data.encode()
+        streams.setdefault(context.get("stream", "stdout"), []).append(block)
+    return b"".join(streams["stdout"]), b"".join(streams["stderr"])
 
 
 def output_tail(eventlog: str, limit: int) -> str | None:
