@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 WORKERS ?= 4
 SHELL := /bin/bash
 
-.PHONY: demo test lint bench faults oracle format clean
+.PHONY: demo test lint bench simulate long-run faults oracle format clean
 
 # What running needs.
 $(VENV)/.run: pyproject.toml
@@ -40,6 +40,13 @@ format: $(VENV)/.dev
 bench: $(VENV)/.dev
 	./tests/ensure-servers
 	$(BIN)/python tests/benchmarks $(if $(ONLY),--only $(ONLY)) $(if $(PLOT),--plot)
+
+# How it scales to 100,000 clusters, by simulation; and JOBS jobs through everything, none lost, memory flat.
+simulate: $(VENV)/.dev
+	$(BIN)/python tests/benchmarks simulate --plot build/scale.svg
+
+long-run: $(VENV)/.dev
+	$(BIN)/python tests/benchmarks long-run --jobs $(or $(JOBS),1000000) --plot build/memory.svg
 
 faults: $(VENV)/.dev
 	./tests/ensure-servers

@@ -278,7 +278,7 @@ def revoked(jti: str, sub: str, issued_at: float, revocations: Iterable[Revocati
 class Verifier:
     """Verifies tokens, remembering those it has seen: a signature is computed once, times and revocations always."""
 
-    def __init__(self, ring: KeyRing, size: int = 4096) -> None:
+    def __init__(self, ring: KeyRing, size: int = 20_000) -> None:
         self._ring = ring
         self._size = size
         self._seen: OrderedDict[str, Principal] = OrderedDict()

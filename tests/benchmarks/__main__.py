@@ -25,6 +25,8 @@ PARTS: dict[str, tuple[str, str]] = {
     "latency": ("bench_latency", "run"),
     "relay": ("bench_relay", "run"),
     "cpu": ("bench_cpu", "run"),
+    "scale": ("bench_scale", "run"),
+    "heartbeats": ("bench_heartbeats", "run"),
     "bulk": ("bench_bulk", "run"),
     "celery": ("bench_celery", "run"),
     "startup": ("bench_startup", "run"),
@@ -49,7 +51,14 @@ KEYS = (
 )
 
 
+#: Programs beside the figures: first argument -> module with `main(arguments)`.
+PROGRAMS = {"simulate": "simulate", "long-run": "long_run"}
+
+
 def main() -> int:
+    if len(sys.argv) > 1 and sys.argv[1] in PROGRAMS:
+        program: Callable[[list[str]], int] = importlib.import_module(PROGRAMS[sys.argv[1]]).main
+        return program(sys.argv[2:])
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--only", action="append", choices=[*PARTS], help="one part; may be repeated")
     parser.add_argument("--plot", action="store_true", help="draw build/bench.png")

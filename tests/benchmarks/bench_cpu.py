@@ -107,7 +107,9 @@ def run() -> dict[str, float | None]:
                 for start in range(0, JOBS, 500):
                     messages = [Message(topology.SUBMIT, "submit", b) for b in bodies[start : start + 500]]
                     rig.submitter.publish(messages).check(120)
-                eventually(lambda b=before: sum(rig.broker.stats(q).messages for q in jobs) >= b + JOBS, 300, every=0.05)
+                eventually(
+                    lambda b=before: sum(rig.broker.stats(q).messages for q in jobs) >= b + JOBS, 300, every=0.05
+                )
                 clock.spent["amqp_io"] = _thread_seconds(io) - io_before
                 for restore in undo:
                     restore()
