@@ -197,3 +197,30 @@ def test_stop_gives_back_what_is_not_submitted(rig: Rig, agents: Agents) -> None
     assert first.stop() == 0
     agents.start()
     assert {r["state"] for r in ended(rig, ids).values()} == {"completed"}
+
+
+def test_a_full_cluster_sends_jobs_on_and_takes_again_when_there_is_room(rig: Rig, agents: Agents) -> None:
+    small = {"graph": resources(nodes=1, cores=1), "report_every": 0.5}
+    limit = [{"name": "max-queued", "options": {"limit": 2}}]
+    agents.start("blue", admission=limit, options={"run_s": 1.5}, **small)
+    agents.start("red", options={"run_s": 0.3}, **small)
+    sent = [rig.send(jobspec=shell("true"), selection={"name": "spill-over", "options": {"order": ["blue"]}}, hold=60)]
+    sent += [rig.send(jobspec=shell("true"), selection={"name": "first"}, hold=60) for _ in range(11)]
+    ids = [rig.answer(c, 60)["id"] for c in sent]
+    most = 0
+
+    def over() -> bool:
+        nonlocal most
+        blue = next(c for c in rig.rpc.call({"op": "clusters"})["clusters"] if c["name"] == "blue")
+        most = max(most, blue["state"].get("jobs_pending", 0))
+        return all(
+            j is not None and j["state"] == "completed" for j in rig.rpc.call({"op": "status", "ids": ids})["jobs"]
+        )
+
+    eventually(over, 120, every=0.1)
+    assert 1 <= most <= 2, "the scheduler saw the queue there, and it was never longer than allowed"
+    records = rig.rpc.call({"op": "status", "ids": ids})["jobs"]
+    refused = [e for r in records for e in r["history"] if e["state"] == "rejected"]
+    assert refused
+    assert {(e["cluster"], e["code"]) for e in refused} == {("blue", "busy")}
+    assert {r["cluster"] for r in records} == {"blue", "red"}
