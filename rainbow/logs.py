@@ -12,6 +12,7 @@ import re
 import sys
 import threading
 import time
+from collections.abc import Iterable
 from types import TracebackType
 from typing import Any
 
@@ -27,8 +28,18 @@ _SECRETS = re.compile(
 )
 
 
+#: Secrets that this process was started with (see `setup`), the longest first.
+_known: tuple[str, ...] = ()
+#: What is shorter is more likely a word of the text than a secret in it.
+_SHORTEST = 8
+
+
 def redact(text: str) -> str:
-    """`text` with whatever looks like a secret taken out. The last fence: nothing should reach it."""
+    """`text` with what is known to be a secret, and whatever looks like one, taken out. The last fence: nothing should
+    reach it."""
+    for secret in _known:
+        if secret in text:
+            text = text.replace(secret, "***")
 
     def replace(found: re.Match[str]) -> str:
         if found["url"]:
@@ -68,8 +79,11 @@ class JsonFormatter(logging.Formatter):
         return redact(json.dumps(entry, default=str, ensure_ascii=False))
 
 
-def setup(level: str = "info", style: str = "text") -> None:
-    """Configure logging of this process: called by a program's `cli`, never by a library module."""
+def setup(level: str = "info", style: str = "text", secrets: Iterable[str] = ()) -> None:
+    """Configure logging of this process: called by a program's `cli`, never by a library module. `secrets` are never
+    shown, in whichever words."""
+    global _known
+    _known = tuple(sorted({s for s in secrets if len(s) >= _SHORTEST}, key=len, reverse=True))
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonFormatter() if style == "json" else TextFormatter())
     root = logging.getLogger()

@@ -13,6 +13,7 @@ import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
+from urllib.parse import unquote
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, ValidationError
 
@@ -303,6 +304,27 @@ def _from_text(text: str, kind: Any) -> Any:
 
 def secret(value: SecretStr | None) -> str | None:
     return None if value is None else value.get_secret_value()
+
+
+def secrets(settings: Settings) -> Iterator[str]:
+    """Everything in `settings` that nobody may read in a log: of URLs the password, as it is written and as it is."""
+    yield from _secrets(settings)
+    for url in (settings.broker.url, settings.store.url):
+        password = split(url.get_secret_value(), "broker").password
+        if password:
+            yield from (password, unquote(password))
+
+
+def _secrets(value: Any) -> Iterator[str]:
+    if isinstance(value, SecretStr):
+        if "://" not in value.get_secret_value():
+            yield value.get_secret_value()
+    elif isinstance(value, BaseModel):
+        for name in type(value).model_fields:
+            yield from _secrets(getattr(value, name))
+    elif isinstance(value, list | dict):
+        for item in value.values() if isinstance(value, dict) else value:
+            yield from _secrets(item)
 
 
 def connect_options(settings: Settings, name: str, *, user: str | None = None, password: Any = None) -> Any:

@@ -91,11 +91,11 @@ def enroll(
     """Ask to serve a cluster without having a token: an administrator compares the code shown here, and approves."""
     import threading
 
-    from rainbow import logs
+    from rainbow import logs, settings
     from rainbow_agents import enrolment
 
     loaded = _settings(**_merged(context, locals()))
-    logs.setup(loaded.log_level, loaded.log_format)
+    logs.setup(loaded.log_level, loaded.log_format, settings.secrets(loaded))
     stop = threading.Event()
     limit = threading.Timer(timeout, stop.set)
     limit.daemon = True
@@ -151,12 +151,12 @@ def _run(**options: Any) -> None:
     import signal
     import threading
 
-    from rainbow import logs
+    from rainbow import logs, settings
     from rainbow.errors import RainbowError
     from rainbow_agents.agent import Agent
 
     loaded = _settings(**options)
-    logs.setup(loaded.log_level, loaded.log_format)
+    logs.setup(loaded.log_level, loaded.log_format, settings.secrets(loaded))
     log = logging.getLogger("rainbow_agents")
     agent = Agent(loaded)
     hangup = threading.Event()

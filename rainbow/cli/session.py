@@ -19,12 +19,14 @@ def load_settings(config: Path | None) -> Settings:
     """The settings in force. What libraries log is kept from the person, who gets one line about what went wrong."""
     from rainbow import logs, settings
 
-    if os.environ.get("RAINBOW_DEBUG"):
-        logs.setup("debug")
-    else:
-        logs.setup("critical")
+    debug = bool(os.environ.get("RAINBOW_DEBUG"))
+    level = "debug" if debug else "critical"
+    logs.setup(level)
+    loaded = settings.load(config)
+    logs.setup(level, secrets=settings.secrets(loaded))
+    if not debug:
         logging.getLogger("pika").setLevel(logging.CRITICAL)
-    return settings.load(config)
+    return loaded
 
 
 @contextmanager

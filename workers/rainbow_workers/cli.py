@@ -38,7 +38,7 @@ def run(
     from rainbow_workers.service import WORKERS
 
     given = settings.load(config)
-    logs.setup(given.log_level, given.log_format)
+    logs.setup(given.log_level, given.log_format, settings.secrets(given))
     workers = tuple(only) if only else WORKERS
     unknown = [w for w in workers if w not in WORKERS]
     if unknown:
