@@ -9,7 +9,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
 
-from simulate import simulate  # type: ignore[import-not-found]  # noqa: E402
+from simulate import simulate  # type: ignore[import-not-found]
 
 
 @pytest.mark.parametrize("schedulers", [1, 3])
