@@ -34,6 +34,7 @@ _COMMANDS: Mapping[str, Entry] = {
     "subsystem": Entry("rainbow.cli.subsystem:app", "Add or remove a cluster's subsystems (io, spack, ...)."),
     "state": Entry("rainbow.cli.state:state", "Update a cluster's state by hand."),
     "receive": Entry("rainbow.cli.receive:receive", "List and accept a cluster's waiting jobs by hand."),
+    "top": Entry("rainbow.cli.top:top", "Watch clusters, queues and rates."),
     "dead": Entry("rainbow.cli.dead:app", "List, show, replay or drop what could not be processed."),
     "enroll": Entry("rainbow.cli.enroll:app", "Let agents in that have no token yet."),
     "token": Entry("rainbow.cli.tokens:app", "Issue, show, verify, revoke tokens; rotate the keys."),

@@ -307,6 +307,17 @@ class Client:
         token = self._credentials.for_cluster()
         return parse(EnrolmentView, self._connection.call("enrolment-decide", token, code=code, approve=approve))
 
+    def waiting(self, queues: Iterable[str]) -> dict[str, int | None]:
+        """How many messages wait in queues of the broker; None for those that are not there or may not be looked at."""
+        self._connection.ready()
+        return {name: self._depth(name) for name in queues}
+
+    def _depth(self, queue: str) -> int | None:
+        try:
+            return self._connection.broker.stats(queue).messages
+        except (Denied, NotFound):
+            return None
+
     def ping(self, timeout: float | None = None) -> dict[str, Any]:
         """The registrar's ``version`` and ``time``."""
         return self._connection.call("ping", None, timeout)
