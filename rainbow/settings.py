@@ -171,7 +171,7 @@ class AgentSettings(_Section):
     max_queued: Annotated[int, Field(ge=0)] | None = None
     allowed_users: list[str] | None = None
     values: dict[str, bool | int | float | str] = Field(default_factory=dict)
-    prefetch: Annotated[int, Field(gt=0, le=1000)] = 64
+    prefetch: Annotated[int, Field(gt=0, le=1000)] = 256
     report_every: Seconds = 10.0
     grace: Seconds = 20.0
     role: Literal["share", "stand-by"] = "share"

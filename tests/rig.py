@@ -78,6 +78,11 @@ class Rig:
         if start:
             self.service.start()
 
+    def restart(self) -> None:
+        """Start the workers anew after `service.stop()`, on the same broker and store."""
+        self.service = Service(self.worker_broker, self.store, self.ring, self.options)
+        self.service.start()
+
     def connect(self, name: str) -> Broker:
         return connect(ConnectOptions(self.broker_url, name=name, max_message_bytes=64 << 20))
 

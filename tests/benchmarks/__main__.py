@@ -29,6 +29,7 @@ PARTS: dict[str, tuple[str, str]] = {
     "heartbeats": ("bench_heartbeats", "run"),
     "bulk": ("bench_bulk", "run"),
     "celery": ("bench_celery", "run"),
+    "flux": ("bench_flux", "run"),
     "startup": ("bench_startup", "run"),
 }
 

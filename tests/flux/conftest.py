@@ -24,9 +24,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 class Instance:
-    """One running instance. `folder` is its state; started again on it, it keeps its jobs and their ids."""
+    """One running instance. `folder` is its state; started again on it, it keeps its jobs and their ids. With `nodes`
+    it has as many that it only pretends to have, and to run jobs on (``attributes.system.exec.test.run_duration``)."""
 
-    def __init__(self, folder: Path, cores: int = 8, config: str = "", *, keep: bool = False) -> None:
+    def __init__(
+        self, folder: Path, cores: int = 8, config: str = "", *, keep: bool = False, nodes: int | None = None
+    ) -> None:
         self.folder = folder
         self._keep = keep
         folder.mkdir(parents=True, exist_ok=True)
@@ -37,7 +40,9 @@ class Instance:
             "execution": {"R_lite": [lite], "nodelist": [host], "starttime": 0.0, "expiration": 0.0},
         }
         (folder / "R.json").write_text(json.dumps(resources))
-        settings = f'[resource]\nnoverify = true\npath = "{folder}/R.json"\n[kvs]\ncheckpoint-period = "1s"\n{config}\n'
+        real = f'[resource]\nnoverify = true\npath = "{folder}/R.json"'
+        pretended = f'[fake-resources]\nnnodes = {nodes}\ncores-per-node = {cores}\nhost-prefix = "node"'
+        settings = f'{pretended if nodes else real}\n[kvs]\ncheckpoint-period = "1s"\n{config}\n'
         (folder / "config.toml").write_text(settings)
         self.process: subprocess.Popen[bytes] | None = None
         self.uri = ""

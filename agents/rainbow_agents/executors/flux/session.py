@@ -41,7 +41,9 @@ OUTLOOK_JOBS = 5000
 _SHAPES = 10_000
 
 #: What of the journal is of use. `submit` must be among them, or its end mark cannot be told from an empty reply.
-ALLOW = dict.fromkeys(("submit", "urgency", "start", "finish", "exception", "clean"), 1)
+FOLLOWED = ("submit", "start", "finish", "exception", "clean")
+#: And what says whether a job is held still, for `recover`; while following, each would be one message more a job.
+RECOVERED = (*FOLLOWED, "urgency")
 
 Json = dict[str, Any]
 Key = tuple[str, int, str]
@@ -250,7 +252,7 @@ class Session:
         self.incarnation = uuid.decode() if isinstance(uuid, bytes) else str(uuid)
         self.queues = handle.conf_get("queues") or {}
         streaming = flux.constants.FLUX_RPC_STREAMING
-        journal = self.journal(self.on_journal)
+        journal = self.journal(FOLLOWED, self.on_journal)
         resources = handle.rpc("resource.journal", {}, nodeid=0, flags=streaming)
         resources.then(self.on_resources)
         requests = handle.fd_watcher_create(self.reader, self.on_request, flux.constants.FLUX_POLLIN)
@@ -259,12 +261,12 @@ class Session:
         requests.start()
         probe.start()
 
-    def journal(self, callback: Callable[..., None], *args: Any) -> Any:
+    def journal(self, events: tuple[str, ...], callback: Callable[..., None]) -> Any:
         """The stream of all jobs' events: those of active jobs first, a reply with id -1, then what happens."""
-        payload = {"full": False, "allow": ALLOW}
+        payload = {"full": False, "allow": dict.fromkeys(events, 1)}
         streaming = flux.constants.FLUX_RPC_STREAMING
         future = self.handle.rpc("job-manager.events-journal", payload, nodeid=0, flags=streaming)
-        future.then(callback, *args)
+        future.then(callback)
         return future
 
     def leave(self, why: str) -> None:
@@ -498,11 +500,13 @@ class Session:
     # -- releasing, cancelling ----------------------------------------------------------------------------------
 
     def do_release(self, request: Json) -> None:
+        # Nobody waits for the answer: whether it came through, `recover` shows.
+        no_response = flux.constants.FLUX_RPC_NORESPONSE
         for job in request["jobs"]:
             for part in self.parts.of(job["mark"]):
                 if part.ended is None:
                     payload = {"id": part.number, "urgency": job["urgency"]}
-                    self.handle.rpc("job-manager.urgency", payload, nodeid=0).then(ignore)
+                    self.handle.rpc("job-manager.urgency", payload, nodeid=0, flags=no_response)
 
     def do_cancel(self, request: Json) -> None:
         for job in request["jobs"]:
@@ -654,7 +658,7 @@ class Session:
             self.handle.rpc("job-manager.events-journal-cancel", tag, nodeid=0, flags=no_response)
             self.look_up(ask, active, request["expected"])
 
-        self.keep.append(self.journal(arrived))
+        self.keep.append(self.journal(RECOVERED, arrived))
         del self.keep[4:-8]  # a stream must outlive its cancelling; the last few are kept
 
     def look_up(self, ask: int, active: Parts, expected: list[Json]) -> None:
