@@ -3,14 +3,16 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from rainbow.errors import InvalidInput, UnknownPlugin
 from rainbow.jobspec.request import Demand
+from rainbow.models.asking import Bid
 from rainbow_workers.selection import Selections
-from rainbow_workers.selection.base import Choice, JobView, Load
+from rainbow_workers.selection.base import Choice, JobView, Load, Offer
 
 JOB = JobView("j", "u", None, 16, Demand(nodes=2, cores=8))
 
@@ -206,3 +208,91 @@ def test_options_of_one_job_are_not_another_s() -> None:
     assert mine.choose(names, fleet, JOB, random.Random(1)).cluster == "a"
     assert other.choose(names, fleet, JOB, random.Random(1)).cluster == "c"
     assert selections.get("spill-over", {"order": ["a"]}) is mine
+
+
+# -- bid ------------------------------------------------------------------------------------------------------------
+
+
+def offered(fleet: Fleet, offers: Mapping[str, Offer], **options: Any) -> Choice:
+    job = replace(JOB, offers=offers)
+    return Selections().get("bid", options).choose(list(fleet.nodes), fleet, job, random.Random(1))
+
+
+def yes(eta: float | None = 0.0, cost: float | None = None) -> Offer:
+    return Offer(1000.0, Bid(id="j", will=True, eta=eta, cost=cost))
+
+
+def no(code: str = "policy") -> Offer:
+    return Offer(1000.0, Bid(id="j", will=False, code=code))
+
+
+def test_bid_asks_those_with_most_room_or_by_rank() -> None:
+    fleet = Fleet({"a": {"price": 3}, "b": {"price": 1}, "d": {"price": 2}}, a=(8, 8), b=(8, 6), c=(8, 7), d=(8, 0))
+    plugin: Any = Selections().get("bid", {"ask": 2})
+    assert plugin.shortlist(list(fleet.nodes), fleet, JOB, random.Random(1)) == ["a", "c"]
+    asked = replace(JOB, offers={"a": no(), "c": no()})
+    assert plugin.shortlist(list(fleet.nodes), fleet, asked, random.Random(1)) == ["b", "d"]
+    ranked: Any = Selections().get("bid", {"rank": "price"})
+    assert ranked.shortlist(list(fleet.nodes), fleet, JOB, random.Random(1)) == ["b", "d", "a"]
+
+
+FULL = {"nodes_free": 0, "cores_free": 0}
+
+
+def test_bid_takes_the_lowest() -> None:
+    fleet = Fleet({"a": FULL, "b": FULL}, a=(4, 0), b=(4, 0), c=(4, 0))
+    offers = {"a": yes(30, 1), "b": yes(20, 9), "c": no()}
+    first = offered(fleet, offers)
+    assert (first.cluster, first.terms["promised"], first.terms["score"]) == ("b", 1020.0, 20.0)
+    assert first.dropped == {"c": "it says no: policy"}
+    assert offered(fleet, offers, by="cost").cluster == "a"
+    assert offered(fleet, offers, by="eta + cost").cluster == "b"
+    assert offered(fleet, offers, by="eta + 10 * cost").cluster == "a"
+
+
+def test_bid_without_an_eta_or_price_ranks_behind() -> None:
+    fleet = Fleet(a=(4, 4), b=(4, 0))
+    assert offered(fleet, {"a": yes(None), "b": yes(500)}).cluster == "b"
+    assert offered(fleet, {"a": yes(0), "b": yes(5, 2)}, by="cost").cluster == "b"
+    assert offered(fleet, {"a": yes(None), "b": no()}).cluster == "a"
+
+
+def test_bid_adds_what_was_given_away_since() -> None:
+    hour = replace(JOB, duration=3600.0)
+    state = {"a": {"nodes_free": 4, "cores_free": 32}, "b": {"nodes_free": 0, "cores_free": 0}}
+    offers = {"a": yes(0), "b": yes(900)}
+
+    def chosen(free: int) -> str | None:
+        fleet = Fleet(state, a=(4, free), b=(4, 0))
+        job = replace(hour, offers=offers)
+        return Selections().get("bid", {}).choose(["a", "b"], fleet, job, random.Random(1)).cluster
+
+    assert chosen(4) == "a"
+    assert chosen(2) == "a", "there is room for this one"
+    assert chosen(-4) == "b", "two clusters' worth of hours were promised there since"
+
+
+def test_bid_remembers_who_was_late() -> None:
+    fleet = Fleet({"a": {"bid_error_s": 600.0}, "b": {**FULL, "bid_error_s": -50.0}}, a=(4, 4), b=(4, 0))
+    assert offered(fleet, {"a": yes(0), "b": yes(100)}).cluster == "b"
+    assert offered(fleet, {"a": yes(0), "b": yes(700)}).cluster == "a"
+
+
+def test_bid_with_nobody_saying_yes() -> None:
+    fleet = Fleet(a=(4, 4), b=(4, 2), c=(4, 3))
+    silent = Offer(1000.0, None, "no answer within 2 s")
+    offers = {"a": no("busy"), "b": silent, "c": silent}
+    assert offered(fleet, offers).cluster == "c"
+    assert offered(fleet, {"a": no("busy"), "b": no()}).cluster == "a", "busy is no for now only"
+    assert offered(fleet, offers, silent="never").cluster is None
+    none = offered(fleet, {"a": no(), "b": no(), "c": no()})
+    assert (none.cluster, set(none.dropped)) == (None, {"a", "b", "c"})
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"by": 3}, {"by": "eta +"}, {"ask": 0}, {"ask": 1000}, {"within": 0}, {"silent": "first"}, {"colour": 1}],
+)
+def test_bid_options_are_checked(options: dict[str, Any]) -> None:
+    with pytest.raises(InvalidInput):
+        Selections().get("bid", options)

@@ -133,6 +133,9 @@ class Bidding:
                 decided.append(current.ticket)
         if opened:
             self._ask(opened)
+            now = time.monotonic()
+            for asked in opened:  # their time begins when they were asked
+                asked.deadline = now + asked.selection.within
         if decided:
             self._placer.place(decided, consumer)
             self._promises.expect([ticket.job.id for ticket in decided if ticket.job is not None and ticket.job.offers])

@@ -153,7 +153,7 @@ class Decider:
         name, options = job.selection or self._default
         view = job.view()
         selection = self._selections.get(name, options)
-        if job.offers is None and self._asks(selection):
+        if self._asks(selection) and self._unheard(job, names, view):
             return Decision("bidding", None, names, total, len(matching), found.reasons)
         choice = selection.choose(names, world, view, self._rng)
         reasons = found.reasons
@@ -175,6 +175,15 @@ class Decider:
             return None
         names = [n for n in self._candidates(job).names if n not in job.tried]
         return selection, selection.shortlist(names, self._world, job.view(), self._rng) if names else []
+
+    def _unheard(self, job: Job, names: Sequence[str], view: JobView) -> bool:
+        """Were none of these clusters asked yet, though they could be? One may have been unknown a moment ago."""
+        if job.offers is None:
+            return True
+        if any(name in job.offers for name in names):
+            return False
+        asked = self.shortlist(job)
+        return asked is not None and bool(asked[1])
 
     def _asks(self, selection: Selection) -> bool:
         kind = type(selection)

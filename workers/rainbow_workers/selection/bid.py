@@ -8,7 +8,8 @@ bids are in. Options:
     rank      whom to ask first: a formula over state and parameters, lowest first; without it, those with most room
     within    seconds that the bids of a round have to come in (2)
     rounds    when all that were asked say no, the next ones are: so many times in all (3)
-    silent    what of clusters that do not answer: `last` (taken when nobody says yes) or `never` (last)
+    silent    what of clusters that do not answer, or are busy now: `last` (taken when nobody says yes) or `never`;
+              `last` unless told otherwise
 
 A bid's `eta` is not taken on trust. What was given to a cluster since its last report is added to it, or a burst of
 jobs would all go where it is quiet now; so is the time by which the cluster's jobs started later than promised
@@ -24,6 +25,7 @@ from typing import Any
 
 from rainbow.errors import InvalidInput
 from rainbow.formulas import Formula, FormulaError, formula
+from rainbow.models.job import RETRYABLE_REJECTS
 from rainbow_workers.selection.base import Choice, Fleet, JobView, Load, Offer
 from rainbow_workers.selection.least_loaded import headroom
 from rainbow_workers.selection.numbers import numbers
@@ -68,17 +70,20 @@ class Bid:
     def choose(self, candidates: Sequence[str], fleet: Fleet, job: JobView, rng: random.Random) -> Choice:
         dropped: dict[str, str] = {}
         scored: list[tuple[float, float, str]] = []
-        silent: list[tuple[float, str]] = []
+        #: Who may still take it: those that are silent, then those that are busy now.
+        last: list[tuple[bool, float, str]] = []
         asked = {name: job.offers[name] for name in candidates if name in job.offers}
         for name, offer in asked.items():
             load = fleet.load(name)
             room = headroom(load, job)
             if offer.bid is None:
                 dropped[name] = offer.why or "it did not answer in time"
-                silent.append((-room, name))
+                last.append((False, -room, name))
                 continue
             if not offer.bid.will:
                 dropped[name] = f"it says no: {offer.bid.detail or offer.bid.code or 'no reason given'}"
+                if offer.bid.code in RETRYABLE_REJECTS:
+                    last.append((True, -room, name))
                 continue
             try:
                 values = {**numbers(name, fleet, job), **_priced(offer)}
@@ -98,11 +103,13 @@ class Bid:
             if yes:
                 winner = max(yes, key=lambda n: headroom(fleet.load(n), job))
                 dropped.pop(winner)
-            elif silent and self._silent == "last":
-                winner = min(silent)[1]
-                terms["note"] = "no cluster said yes in time: the one with most room that did not answer"
+            elif last and self._silent == "last":
+                winner = min(last)[2]
+                terms["note"] = "no cluster said yes in time: this one may"
                 dropped.pop(winner)
             else:
+                if not asked:
+                    dropped = dict.fromkeys(candidates[:_MOST_ASKED], "it was not asked: rank cannot be worked out")
                 return Choice(None, terms, dropped)
         offer = asked[winner]
         if offer.bid is not None and offer.bid.eta is not None:
