@@ -121,7 +121,7 @@ class Site:
         file = self.folder / f"{cluster}.json"
         file.write_text(json.dumps(graph or resources()))
         settings = {
-            "broker": self.shared["broker"],
+            **{key: self.shared[key] for key in ("broker", "log_level") if key in self.shared},
             "cluster": {"name": cluster},
             "token": self.token(f"agent-{cluster}", "register", cluster),
             "agent": {

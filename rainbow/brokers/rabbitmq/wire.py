@@ -28,6 +28,9 @@ _END = b"\xce"
 _BASIC = 60
 _PERSISTENT = b"\x02"
 
+#: Bytes read from the socket at a time, at most.
+READ = 1 << 16
+
 #: Bits of the property flags.
 _CONTENT_TYPE, _HEADERS, _DELIVERY_MODE, _PRIORITY = 1 << 15, 1 << 13, 1 << 12, 1 << 11
 _CORRELATION_ID, _REPLY_TO, _EXPIRATION, _MESSAGE_ID = 1 << 10, 1 << 9, 1 << 8, 1 << 7
@@ -120,8 +123,8 @@ class Connection(pika.SelectConnection):  # type: ignore[misc]
     """A pika connection that also sends ready-made frames, reads deliveries and confirms by `reader`, and remembers
     why the broker closed it.
 
-    The two overridden methods and `_output_marshaled_frames` are the only parts of pika used here that it does
-    not document; they have been there since pika 1.0, and the contract tests notice if they go.
+    The three overridden methods, `_output_marshaled_frames` and the size of reads are the only parts of pika used here
+    that it does not document; they have been there since pika 1.0, and the contract tests notice if they go.
     """
 
     def __init__(self, parameters: pika.ConnectionParameters, **callbacks: Any) -> None:
@@ -137,6 +140,11 @@ class Connection(pika.SelectConnection):  # type: ignore[misc]
     def send(self, frames: bytes) -> None:
         """Send complete frames, after everything sent before."""
         self._output_marshaled_frames([frames])
+
+    def _proto_connection_made(self, transport: Any) -> None:
+        # pika reads 4 KiB at a time: five messages, where there may be hundreds.
+        transport._MAX_RECV_BYTES = READ
+        super()._proto_connection_made(transport)
 
     def _on_connection_close_from_broker(self, method_frame: Any) -> None:
         self.refusal = (int(method_frame.method.reply_code), str(method_frame.method.reply_text))
