@@ -556,12 +556,13 @@ class Session:
         """The queue as it is now, of all users: resources, running jobs, and those that wait, best first."""
         ask = request["ask"]
         self.asked[ask] = True
-        got: Json = {"jobs": []}
+        got: Json = {}
+        jobs: dict[int, Json] = {}  # one may be listed twice, as it was and as it is
 
         def done(name: str, value: Any) -> None:
             got[name] = value
             if "resources" in got and "listed" in got:
-                self.answer(ask, result=outlook_of(got["resources"], got["jobs"]))
+                self.answer(ask, result=outlook_of(got["resources"], list(jobs.values())))
 
         def resources(future: Any) -> None:
             try:
@@ -578,7 +579,7 @@ class Session:
                 else:
                     self.answer(ask, error=f"Flux does not answer (job-list): {exc}")
                 return
-            got["jobs"] += reply["jobs"]
+            jobs.update((job["id"], job) for job in reply["jobs"])
             if reply.get("version", 0) == 0:
                 done("listed", True)
             else:
