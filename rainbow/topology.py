@@ -36,12 +36,21 @@ RECORDER_QUEUE = "rainbow.recorder"
 CONTROL_QUEUE = "rainbow.control"
 BIDS_QUEUE = "rainbow.bids"
 DEAD_QUEUE = "rainbow.dead"
+_QUEUES = frozenset({SCHEDULER_QUEUE, REJECTED_QUEUE, RECORDER_QUEUE, CONTROL_QUEUE, BIDS_QUEUE, DEAD_QUEUE})
 
 #: Seconds a held submission waits before it is looked at again: one queue per delay, so that no message
 #: waits behind one with a longer time to live.
 HOLD_DELAYS = (1, 5, 15, 60, 300)
 
 _CLUSTER = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,62}")
+
+
+def may_be_answered(address: str | None) -> bool:
+    """Is there an address for an answer, and none of our own queues? Workers may write into all of them, and whoever
+    asks may not."""
+    if not address:
+        return False
+    return address not in _QUEUES and not address.startswith((f"{JOBS}.", f"{HOLD}.", "rainbow.agent."))
 
 
 def check_cluster_name(name: str) -> str:

@@ -293,7 +293,7 @@ def test_deleting_survives_the_death_of_the_registrar(mortal: Mortal, step: str)
 
 
 def test_registering_waits_for_the_store(amqp_url: str, private_redis: Private[RedisServer]) -> None:
-    with Rig(amqp_url, private_redis.server.url) as rig:
+    with Rig(amqp_url, private_redis.server.url, prefix=f"{uuid.uuid4().hex}:") as rig:
         private_redis.kill()
         with pytest.raises(RainbowError):
             rig.rpc.call(register_request(), 2.0)

@@ -239,7 +239,7 @@ def test_without_the_revocation_list_nothing_is_let_in_and_nothing_is_lost(
 ) -> None:
     """Redis is gone, a token is about to be revoked: submissions wait in their queue until it can be known."""
     redis = private_redis.server
-    with Rig(amqp_url, redis.url) as rig:
+    with Rig(amqp_url, redis.url, prefix=f"{uuid.uuid4().hex}:") as rig:
         rig.register("blue")
         good, bad = rig.issue("good"), rig.issue("bad")
         assert rig.submit(command=["true"], token=bad)["status"] == "assigned"

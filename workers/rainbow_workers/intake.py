@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 from uuid import uuid4
 
-from rainbow import codec, plugins, signing
+from rainbow import codec, plugins, signing, topology
 from rainbow.brokers.base import Delivery
 from rainbow.errors import Denied, InvalidInput, RainbowError
 from rainbow.jobspec import Jobspec, read_cached
@@ -58,8 +58,9 @@ class Intake:
     # -- submissions --------------------------------------------------------------------------------------
 
     def _submission(self, delivery: Delivery) -> Ticket:
-        ticket = Ticket(delivery, "", reply_to=delivery.reply_to, correlation_id=delivery.correlation_id)
-        ticket.fresh = ROUTE not in delivery.headers
+        reply_to = delivery.reply_to if topology.may_be_answered(delivery.reply_to) else None
+        ticket = Ticket(delivery, "", reply_to=reply_to, correlation_id=delivery.correlation_id)
+        ticket.fresh = True
         bearer = delivery.headers.get(AUTHORIZATION)
         if isinstance(bearer, str):
             # It must be shown again when the submission comes out of a hold queue.
@@ -93,6 +94,7 @@ class Intake:
     def _job(self, ticket: Ticket, request: SubmitRequest, jobspec: Jobspec | None, delivery: Delivery) -> Job:
         now = self._clock()
         route = self._held_route(delivery.headers, ticket.id)
+        ticket.fresh = route is None  # whoever only writes such a header has not been here before
         submitted_at = route["submitted_at"] if route else now
         # A job that was let in and then held by us does not run out of its token while it waits.
         principals = self._principals(request, delivery, submitted_at)

@@ -208,9 +208,13 @@ class Placer:
         )
 
     def _in_the_way(self, ticket: Ticket, record: JobRecord, now: float, events: list[JobEvent]) -> None:
-        """The ledger has this job already, further on."""
+        """The ledger has this job already, further on; or its id is of somebody else's."""
         job = ticket.job
         assert job is not None
+        if record.user is not None and record.user != job.user:
+            nothing = answer(job.id, Decision("no-match"), 0)
+            self._reply(ticket, {**nothing, "status": "invalid", "error": f"job id {job.id} is taken: use a new UUID"})
+            return
         if record.cancel_requested and not record.terminal and record.attempt < job.attempt:
             events.append(_event(job, "cancelled", now, detail="cancelled before it was assigned"))
             self._reply(ticket, {**(record.answer or {}), "id": job.id, "status": "cancelled", "state": "cancelled"})
@@ -252,9 +256,11 @@ class Placer:
             "submission refused",
             extra={"action": "refuse", "job": ticket.id, "code": refusal.code, "detail": refusal.error},
         )
+        known = ticket.job.user if ticket.job else ticket.who.sub if ticket.who else None
         if refusal.dead:
             ticket.messages.append(dead.letter(ticket.delivery, refusal.code, refusal.error))
-        else:
+        elif known is not None or not ticket.fresh:
+            # What nobody we know has sent leaves no record: it could be under the id of somebody's job.
             job = ticket.job
             state: State = "denied" if refusal.status == "denied" else "invalid"
             events.append(
@@ -263,7 +269,7 @@ class Placer:
                     attempt=job.attempt if job else 0,
                     state=state,
                     at=now,
-                    user=job.user if job else None,
+                    user=known,
                     code=refusal.code,
                     detail=refusal.error,
                     answer=reply,

@@ -114,13 +114,13 @@ class Registrar:
             except RainbowError as exc:
                 reply = ControlReply(ok=False, code=exc.code, error=exc.message)
                 log.info("request refused", extra={"action": "refuse-request", "code": exc.code, "detail": exc.message})
-                if isinstance(exc, InvalidInput) and not delivery.reply_to:
+                if isinstance(exc, InvalidInput) and not topology.may_be_answered(delivery.reply_to):
                     messages.append(dead.letter(delivery, exc.code, exc.message))
-            if delivery.reply_to and reply is not None:
+            if topology.may_be_answered(delivery.reply_to) and reply is not None:
                 messages.append(
                     Message(
                         "",
-                        delivery.reply_to,
+                        delivery.reply_to or "",
                         codec.encode_json(reply.model_dump(exclude_none=True)),
                         correlation_id=delivery.correlation_id,
                         mandatory=False,
@@ -170,7 +170,8 @@ class Registrar:
             self._operations[Report](request, caller, None)
             reports.append(measured_here(request.report, caller))
             return {"cluster": request.report.cluster, "values": request.report.values}
-        address = (delivery.reply_to, delivery.correlation_id or "") if delivery.reply_to else None
+        reply_to = delivery.reply_to
+        address = (reply_to, delivery.correlation_id or "") if reply_to and topology.may_be_answered(reply_to) else None
         return self._operations[type(request)](request, caller, address)
 
     def _caller(self, request: AnyRequest, delivery: Delivery) -> Principal:

@@ -5,7 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from rainbow.errors import Denied
+from rainbow.models.cluster import ClusterRecord
 from rainbow.tokens import Principal
+
+#: How long a revocation is kept, in seconds: longer than any token lives.
+KEEP = 2 * 366 * 86400.0
+#: `iat` has whole seconds.
+_WHOLE_SECONDS = 2.0
 
 
 def need_role(caller: Principal, *roles: str) -> None:
@@ -13,6 +19,11 @@ def need_role(caller: Principal, *roles: str) -> None:
     if caller.role != "admin" and caller.role not in roles:
         allowed = " or ".join(dict.fromkeys((*roles, "admin")))
         raise Denied(f"a token of role {caller.role} may not do this: use one of role {allowed}")
+
+
+def of_this_registration(caller: Principal, record: ClusterRecord) -> bool:
+    """False for an agent whose token was issued before the cluster was: of one of the same name that was deleted."""
+    return caller.role != "agent" or caller.issued_at >= record.registered_at - _WHOLE_SECONDS
 
 
 def shown(record: Any) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from rainbow.errors import Conflict, Denied, InvalidInput, NotFound
 from rainbow.models.cluster import Enrolment, Revocation
 from rainbow.models.control import DecideEnrolment, Enroll, ListEnrolments, Ping, Revoke, SettleDead
 from rainbow.tokens import LEEWAY, Principal
-from rainbow_workers.operations import need_role, shown
+from rainbow_workers.operations import KEEP, need_role, shown
 from rainbow_workers.operations.issuing import Issuer, agent_of
 from rainbow_workers.registrar import Address
 from rainbow_workers.stores.base import Store
@@ -21,8 +21,6 @@ from rainbow_workers.world import World
 
 log = logging.getLogger(__name__)
 
-#: How long a revocation is kept, in seconds: longer than any token lives.
-KEEP = 2 * 366 * 86400.0
 #: Seconds for which a question waits for an admin, and for which the answer waits for the agent.
 ASKING = 86_400.0
 COLLECTING = 3600.0

@@ -28,9 +28,9 @@ from rainbow.models.control import (
 )
 from rainbow.models.job import JobEvent
 from rainbow.resources import Summary, read_graph
-from rainbow.tokens import Principal
+from rainbow.tokens import LEEWAY, Principal
 from rainbow_workers.keys import ClusterKeys
-from rainbow_workers.operations import need_role
+from rainbow_workers.operations import KEEP, need_role, of_this_registration
 from rainbow_workers.operations.issuing import Issuer, agent_of
 from rainbow_workers.registrar import Address
 from rainbow_workers.stores.base import Store
@@ -121,12 +121,22 @@ class ClusterOperations:
         known = self._find(request.cluster)
         self._may_change(caller, request.cluster, known)
         self._store.clusters.delete(request.cluster)
+        if known is not None:
+            self._end_token(known.record)
         if known is None and not self._has_queue(request.cluster):
             raise NotFound(f"no cluster {request.cluster} is registered")
         self._give_back(request.cluster)
         self._broker.delete(list(topology.cluster_queues(request.cluster)))
         log.info("cluster deleted", extra={"action": "delete", "cluster": request.cluster, "by": caller.sub})
         return {"deleted": request.cluster}
+
+    def _end_token(self, record: ClusterRecord) -> None:
+        """What its agent was given opens nothing of a cluster of the same name later on."""
+        if record.agent_jti:
+            now = self._clock()
+            self._store.clusters.revoke(
+                Revocation(kind="jti", value=record.agent_jti, before=now, until=now + KEEP + LEEWAY)
+            )
 
     def _has_queue(self, cluster: str) -> bool:
         try:
@@ -305,6 +315,8 @@ class ClusterOperations:
             known = self._world.clusters.get(cluster)
         known = known or self._find(cluster)
         self._may_change(caller, cluster, known)
+        if known is not None and not of_this_registration(caller, known.record):
+            raise Denied(f"the token is of an earlier registration of cluster {cluster}: register anew")
         if known is None:
             raise NotFound(f"no cluster {cluster} is registered: run `rainbow register {cluster}`")
         return known

@@ -12,7 +12,7 @@ from rainbow.models.job import JobRecord
 from rainbow.tokens import Principal
 from rainbow_workers import commands
 from rainbow_workers.keys import ClusterKeys
-from rainbow_workers.operations import shown
+from rainbow_workers.operations import of_this_registration, shown
 from rainbow_workers.registrar import Address
 from rainbow_workers.stores.base import Store
 from rainbow_workers.world import World
@@ -73,7 +73,12 @@ class JobOperations:
         if caller.role == "submit":
             return record.user == caller.sub
         if caller.role == "agent":
-            return record.cluster is not None and caller.covers(record.cluster, self._world.groups)
+            known = self._world.clusters.get(record.cluster or "")
+            return (
+                record.cluster is not None
+                and caller.covers(record.cluster, self._world.groups)
+                and (known is None or of_this_registration(caller, known.record))
+            )
         return caller.role == "admin"
 
     def _may_cancel(self, record: JobRecord, caller: Principal) -> bool:

@@ -258,6 +258,8 @@ class MemoryLedger:
         record = job.record
         if record is None:
             return JobRecord(id=a.id, state="submitted", cancel_requested=True)
+        if record.user is not None and record.user != a.user:
+            return record
         next_one = record.attempt == a.attempt - 1 and record.state in PLACEABLE
         if (next_one or _same(record, a)) and not record.cancel_requested:
             return None
@@ -299,9 +301,11 @@ class MemoryLedger:
         job = data.jobs.setdefault(event.id, _Job())
         old = job.record
         where = old.cluster if old and old.cluster and old.attempt == event.attempt else event.cluster
-        if event.state == "rejected" or event.state in TERMINAL:
+        # Whoever names the id of somebody else's job says nothing about that job.
+        foreign = old is not None and None not in (old.user, event.user) and old.user != event.user
+        if (event.state == "rejected" or event.state in TERMINAL) and not foreign:
             data.release(event.id, event.attempt, where)
-        applied = _counts(old, event)
+        applied = not foreign and _counts(old, event)
         if applied:
             if old is None:
                 job.created = event.at

@@ -42,7 +42,7 @@ for i, a in ipairs(batch) do
       if not r then job.r = {id = id, state = 'assigned', attempt = attempt} end
       refuse(i, job)
     end
-  elseif r and r.cancel_requested then
+  elseif r and (r.cancel_requested or r.user and r.user ~= a[4]) then
     refuse(i, job)
   elseif r and r.state == 'assigned' and r.attempt == attempt and r.cluster == cluster then
     outcomes[i] = 'R'

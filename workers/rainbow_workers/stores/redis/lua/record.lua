@@ -31,11 +31,13 @@ for i, e in ipairs(events) do
     applied[i] = string.sub(earlier, i, i)
     if not known then job.r = {id = id, state = e[3], attempt = attempt} end
   else
-    if e[10] then
+    -- Whoever names the id of somebody else's job says nothing about that job.
+    local foreign = known and r.user and fields.user and r.user ~= fields.user
+    if e[10] and not foreign then
       local where = known and r.attempt == attempt and r.cluster or fields.cluster
       if where then ended[#ended + 1] = reservation(where, attempt, id) end
     end
-    local counts = not known or (r.rank ~= ENDED and (attempt > r.attempt or (attempt == r.attempt and e[4] > r.rank)))
+    local counts = not known or not foreign and (r.rank ~= ENDED and (attempt > r.attempt or (attempt == r.attempt and e[4] > r.rank)))
     if counts then
       if not known then
         r = {id = id, created = e[5], times = {}, cancel_requested = r and r.cancel_requested, attempt = 0}
