@@ -108,6 +108,14 @@ class AlgorithmsSettings(_Section):
     match: AlgorithmSettings = AlgorithmSettings(name="match")
 
 
+class BreakerSettings(_Section):
+    """When a cluster on which jobs fail at once is throttled: it then gets what nothing else can run, and a probe."""
+
+    threshold: Annotated[float, Field(ge=0, lt=1)] = 0.8
+    fast: Seconds = 10.0
+    probe: Seconds = 10.0
+
+
 class SchedulerSettings(_Section):
     """The workers. `secret` is the first rainbow's registration secret, in force only with `allow_secret`.
 
@@ -126,6 +134,8 @@ class SchedulerSettings(_Section):
     alive_after: Seconds = 35.0
     max_attempts: Annotated[int, Field(gt=0)] = 20
     retry_after: Seconds = 5.0
+    breaker: BreakerSettings = BreakerSettings()
+    failover_rate: Annotated[float, Field(gt=0)] = 100.0
     metrics: str | None = None
     audit: Location | None = None
     audit_bytes: Annotated[int, Field(ge=1024)] = 64 << 20

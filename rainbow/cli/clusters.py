@@ -115,12 +115,6 @@ def _done(as_json: bool, document: dict[str, object], text: str) -> None:
         output.note(text)
 
 
-def _status(cluster: ClusterView) -> str:
-    if cluster.drained is not None:
-        return "drained"
-    return "alive" if cluster.alive else "silent"
-
-
 def _amount(value: object) -> str | None:
     return f"{value:g}" if isinstance(value, int | float) else None
 
@@ -130,7 +124,7 @@ def _row(c: ClusterView) -> tuple[str | None, ...]:
     reserved = [_amount(c.reserved.get(kind)) for kind in ("nodes", "cores", "gpus")]
     return (
         c.name,
-        _status(c),
+        c.status,
         *(_amount(c.totals.get(kind, 0)) for kind in ("node", "core", "gpu")),
         "/".join(f or "-" for f in free) if any(free) else None,
         "/".join(r or "0" for r in reserved) if any(c.reserved.values()) else None,
@@ -144,7 +138,7 @@ def _details(c: ClusterView) -> None:
     output.fields(
         {
             "name": c.name,
-            "status": _status(c),
+            "status": c.status,
             "drained": c.drained,
             "resources": c.description or output.listing(c.totals),
             "subsystems": " ".join(c.subsystems) or None,

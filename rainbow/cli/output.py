@@ -123,4 +123,5 @@ _STYLES = {
     "unsatisfiable": "yellow",
     "cancelled": "yellow",
     "drained": "yellow",
+    "throttled": "yellow",
 }

@@ -48,7 +48,7 @@ def _cluster(c: ClusterView, queued: int | None) -> dict[str, Any]:
     state = c.state
     return {
         "name": c.name,
-        "status": "drained" if c.drained is not None else "alive" if c.alive else "silent",
+        "status": c.status,
         **{plural: c.totals.get(kind, 0) for kind, plural in (("node", "nodes"), ("core", "cores"), ("gpu", "gpus"))},
         **{f"{kind}_free": _number(state.get(f"{kind}_free")) for kind in ("nodes", "cores", "gpus")},
         "pending": _number(state.get("jobs_pending")),

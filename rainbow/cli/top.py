@@ -79,7 +79,7 @@ def _drawn(seen: Mapping[str, Any]) -> RenderableType:
 
     table = Table(*(c.upper() for c in _COLUMNS), box=None, header_style="bold")
     for cluster in seen["clusters"]:
-        style = {"drained": "yellow", "silent": "red"}.get(cluster["status"], "")
+        style = {"drained": "yellow", "throttled": "yellow", "silent": "red"}.get(cluster["status"], "")
         table.add_row(*("-" if cell is None else cell for cell in _row(cluster)), style=style)
     clock = time.strftime("%H:%M:%S", time.localtime(seen["at"]))
     return Group(Text(f"rainbow  {clock}", style="bold"), Text(_rates(seen)), Text(_queues(seen)), Text(""), table)

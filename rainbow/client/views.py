@@ -14,12 +14,14 @@ class ClusterView(OpenWire):
     """A registered cluster. `drained` is the reason why it takes no new jobs, or None.
 
     `totals` counts its resources by type, `reserved` what is assigned and not yet reported (nodes, cores, gpus).
-    `alive` says whether its agent was heard of lately (`heartbeat_at`).
+    `alive` says whether its agent was heard of lately (`heartbeat_at`), `throttled` that jobs fail there at once: it
+    gets those that nothing else can run, and one as a probe from time to time.
     """
 
     name: str
     alive: bool = False
     drained: str | None = None
+    throttled: bool = False
     matcher: str = "count"
     description: str | None = None
     registered_at: float = 0.0
@@ -32,6 +34,15 @@ class ClusterView(OpenWire):
     reserved: dict[str, float] = Field(default_factory=dict)
     groups: list[str] = Field(default_factory=list)
     warnings: list[str] = Field(default_factory=list)
+
+    @property
+    def status(self) -> str:
+        """In one word, what is most in the way of new jobs."""
+        if self.drained is not None:
+            return "drained"
+        if not self.alive:
+            return "silent"
+        return "throttled" if self.throttled else "alive"
 
 
 class Registration(OpenWire):

@@ -69,6 +69,7 @@ def build(given: Settings, workers: tuple[str, ...], *, declare: bool) -> tuple[
     from rainbow.brokers import Tls, connect
     from rainbow.oauth import worker_password
     from rainbow.tokens import KeyRing
+    from rainbow_workers.failing import Breaker
     from rainbow_workers.service import Service, ServiceOptions
     from rainbow_workers.stores import StoreOptions, open_store
 
@@ -109,6 +110,8 @@ def build(given: Settings, workers: tuple[str, ...], *, declare: bool) -> tuple[
         alive_after=s.alive_after,
         retry_after=s.retry_after,
         max_attempts=s.max_attempts,
+        breaker=Breaker(s.breaker.threshold, s.breaker.fast, s.breaker.probe),
+        failover_rate=s.failover_rate,
         secret=settings.secret(s.secret) if s.allow_secret else None,
         vhost=vhost,
         ring_file=given.keyring,

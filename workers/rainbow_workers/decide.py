@@ -16,7 +16,7 @@ from rainbow.jobspec.request import Jobspec, Request
 from rainbow.models.job import Reason
 from rainbow.resources import Matches
 from rainbow_workers.selection import Selections
-from rainbow_workers.selection.base import Asking, JobView, Offer, Selection
+from rainbow_workers.selection.base import Asking, Choice, JobView, Offer, Selection
 from rainbow_workers.world import World
 
 #: How many clusters an answer names one by one; its totals count them all.
@@ -96,7 +96,7 @@ def seen(names: Sequence[str], total: int, matches: int, reasons: Mapping[str, R
 @dataclass(slots=True)
 class _Candidates:
     """Clusters that match and are open to a kind of job. `names` are reachable ones, else the unreachable ones;
-    `looked` is what an answer says of all this."""
+    `looked` is what an answer says of all this. `probes` could run it too, but are throttled."""
 
     request: Request
     generation: int
@@ -104,6 +104,7 @@ class _Candidates:
     names: Sequence[str]
     reasons: Mapping[str, Reason]
     looked: Mapping[str, Any]
+    probes: Sequence[str] = ()
 
 
 class Decider:
@@ -117,6 +118,7 @@ class Decider:
         options: Mapping[str, Any] | None = None,
         retry_after: float = 5.0,
         max_attempts: int = 20,
+        probe_every: float = 10.0,
         rng: random.Random | None = None,
         cache: int = 4096,
     ) -> None:
@@ -124,6 +126,7 @@ class Decider:
         self._default = (selection, options or {})
         self._retry_after = retry_after
         self._max_attempts = max_attempts
+        self._probe_every = probe_every
         self._rng = rng or random.Random()
         self._selections = Selections()
         self._asking: dict[type, bool] = {}
@@ -155,7 +158,11 @@ class Decider:
         selection = self._selections.get(name, options)
         if self._asks(selection) and self._unheard(job, names, view):
             return Decision("bidding", None, names, total, len(matching), found.reasons)
-        choice = selection.choose(names, world, view, self._rng)
+        probe = self._probe(found.probes, job, now) if found.probes else None
+        if probe is not None:
+            choice = Choice(probe, {"probe": True})
+        else:
+            choice = selection.choose(names, world, view, self._rng)
         reasons = found.reasons
         looked = None if choice.dropped or job.tried else found.looked
         if choice.dropped:
@@ -167,6 +174,15 @@ class Decider:
         world.reserve(choice.cluster, view.demand)
         terms = {"selection": name, **choice.terms}
         return Decision("assigned", choice.cluster, names, total, len(matching), reasons, terms, looked=looked)
+
+    def _probe(self, throttled: Sequence[str], job: Job, now: float) -> str | None:
+        """A throttled cluster that is due to get a job, so that it shows when it is well again."""
+        due = self._world.probe_at
+        for name in throttled:
+            if now >= due.get(name, 0.0) and name not in job.tried:
+                due[name] = now + self._probe_every
+                return name
+        return None
 
     def shortlist(self, job: Job) -> tuple[Asking, list[str]] | None:
         """Whom to ask next for `job`, and by which selection; None when it is decided without asking."""
@@ -245,6 +261,11 @@ class Decider:
             names = [n for n in names if n not in world.drained]
         if world.unreachable:
             names = [n for n in names if n not in world.unreachable] or names
+        probes: Sequence[str] = ()
+        if world.throttled:
+            probes = [n for n in names if n in world.throttled]
+            # What can go nowhere else goes there: it may be the jobs that are broken.
+            names = [n for n in names if n not in world.throttled] or names
         in_play = world.clusters if wanted is None else sorted(wanted)
         for name in in_play:
             if len(reasons) >= MAX_NAMED:
@@ -253,7 +274,7 @@ class Decider:
             if reason is not None:
                 reasons[name] = reason
         looked = seen(names, len(world.clusters), len(matching), reasons)
-        return _Candidates(request, world.generation, matching, names, reasons, looked)
+        return _Candidates(request, world.generation, matching, names, reasons, looked, probes)
 
     def _why_not(self, name: str, matches: Matches, open_to: frozenset[str] | None) -> Reason | None:
         world = self._world
@@ -270,4 +291,7 @@ class Decider:
             return Reason(code="drained", detail=cluster.record.drained or "drained")
         if name in world.unreachable:
             return Reason(code="unreachable", detail="its agent has not been heard of lately")
+        if name in world.throttled:
+            share = f"{100 * world.failing(name):.0f} % of its last jobs failed at once"
+            return Reason(code="throttled", detail=f"{share}: it gets one from time to time until that is better")
         return None

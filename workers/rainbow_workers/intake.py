@@ -19,6 +19,7 @@ from rainbow.models.job import Dispatch, Reason, SubmitRequest, read_id
 from rainbow.models.wire import parse
 from rainbow.tokens import Principal, Verifier, check_body, revoked
 from rainbow_workers.decide import Job
+from rainbow_workers.failover import LOST
 from rainbow_workers.keys import ClusterKeys
 from rainbow_workers.repeats import Repeats
 from rainbow_workers.ticket import BID_DISPATCH, HELD_DISPATCH, KIND, ORIGIN, REGISTRATION, ROUTE, Refusal, Ticket
@@ -188,7 +189,8 @@ class Intake:
         tried = {str(c): Reason(code=str(code), detail=str(why)) for c, (code, why) in route["tried"].items()}
         if reason is not None:
             tried[dispatch.cluster] = reason
-        elif waited:
+        ticket.failover = any(r.code in LOST for r in tried.values())
+        if reason is None and waited:
             tried = {c: r for c, r in tried.items() if not r.retryable}
         ticket.hold_headers = {
             KIND: HELD_DISPATCH,

@@ -70,4 +70,6 @@ class Collector:
         clusters.add_metric(["open"], len(world.clusters) - unreachable - drained)
         clusters.add_metric(["drained"], drained)
         clusters.add_metric(["unreachable"], unreachable)
-        yield from (handled, progress, outcomes, clusters)
+        throttled = GaugeMetricFamily("rainbow_clusters_throttled", "Clusters on which jobs fail at once.")
+        throttled.add_metric([], len(world.throttled))
+        yield from (handled, progress, outcomes, clusters, throttled)

@@ -23,6 +23,7 @@ from rainbow.models.cluster import Revocation
 from rainbow.models.job import JobEvent, JobRecord, Reason, State
 from rainbow_workers import dead
 from rainbow_workers.decide import Decider, Decision, Job, seen
+from rainbow_workers.failover import AGAIN, Turns
 from rainbow_workers.intake import route_of
 from rainbow_workers.keys import ClusterKeys
 from rainbow_workers.stores.base import Assignment, Store
@@ -47,6 +48,7 @@ class Placer:
         keys: ClusterKeys,
         ring: Callable[[], Any],
         *,
+        turns: Turns | None = None,
         reserve_s: float = 60.0,
         clock: Callable[[], float] = time.time,
     ) -> None:
@@ -56,6 +58,7 @@ class Placer:
         self._decider = decider
         self._keys = keys
         self._ring = ring
+        self._turns = turns or Turns(100.0)
         self._reserve_s = reserve_s
         self._clock = clock
         #: Jobs whose dispatch found no queue, or a full one: they are placed anew with the next batch.
@@ -128,6 +131,9 @@ class Placer:
     def _decide(self, ticket: Ticket, now: float) -> Decision | None:
         if ticket.job is None:
             return None
+        if ticket.failover and not self._turns.take():
+            why = "waits for its turn: its cluster is lost, and what waited there is placed elsewhere bit by bit"
+            return Decision("held", retry_in=AGAIN, detail=why)
         return self._decider.decide(ticket.job, now)
 
     def _assignment(self, job: Job, decision: Decision, now: float) -> Assignment:

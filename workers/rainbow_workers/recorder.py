@@ -13,6 +13,7 @@ from rainbow.models.job import JobEvent
 from rainbow.models.wire import parse
 from rainbow_workers import dead
 from rainbow_workers.audit import Audit
+from rainbow_workers.failing import Failing
 from rainbow_workers.following import Follower
 from rainbow_workers.keys import ClusterKeys
 from rainbow_workers.stores.base import Recorded, Store
@@ -33,6 +34,7 @@ class Recorder:
         store: Store,
         keys: ClusterKeys,
         follower: Follower,
+        failing: Failing,
         *,
         max_bytes: int,
         max_depth: int,
@@ -43,6 +45,7 @@ class Recorder:
         self._store = store
         self._keys = keys
         self._follower = follower
+        self._failing = failing
         self._max_bytes = max_bytes
         self._max_depth = max_depth
 
@@ -60,7 +63,9 @@ class Recorder:
                 messages.append(dead.letter(delivery, exc.code, exc.message))
                 self._audit.note(None, "event", delivery.routing_key, exc.code, exc.message)
         if events:
-            for result in self._store.jobs.record(events):
+            recorded = self._store.jobs.record(events)
+            self._failing.note(recorded)
+            for result in recorded:
                 messages.extend(news(result))
         if not messages:
             consumer.ack(deliveries)

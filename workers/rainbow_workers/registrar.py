@@ -42,6 +42,7 @@ from rainbow_workers.audit import DONE, Audit
 from rainbow_workers.following import Follower
 from rainbow_workers.selection.bid import ERROR
 from rainbow_workers.stores.base import Store
+from rainbow_workers.world import FAILING
 
 log = logging.getLogger(__name__)
 
@@ -200,9 +201,12 @@ class Registrar:
 
 def measured_here(report: StateReport, caller: Principal) -> StateReport:
     """An agent's report without what is measured on this side, and is not for it to say."""
-    if ERROR not in report.values or caller.role == "admin":
+    if caller.role == "admin" or _MEASURED.isdisjoint(report.values):
         return report
-    return report.model_copy(update={"values": {k: v for k, v in report.values.items() if k != ERROR}})
+    return report.model_copy(update={"values": {k: v for k, v in report.values.items() if k not in _MEASURED}})
+
+
+_MEASURED = frozenset({ERROR, FAILING})
 
 
 def about(request: AnyRequest) -> str | list[str] | None:

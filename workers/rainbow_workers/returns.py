@@ -76,6 +76,8 @@ class Returns:
                     ticket.messages.append(fence)
                 tickets.append(ticket)
         if tickets:
+            # Turns are limited when a cluster is lost: the most urgent take them.
+            tickets.sort(key=lambda t: -t.job.priority if t.job else 0)
             self._placer.place(tickets, consumer)
         for ticket in tickets:
             if ticket.refusal is not None:

@@ -21,6 +21,8 @@ from rainbow.tokens import KeyRing, Verifier
 from rainbow_workers.audit import Audit
 from rainbow_workers.bidding import AT_ONCE, Bidding
 from rainbow_workers.decide import Decider
+from rainbow_workers.failing import Breaker, Failing
+from rainbow_workers.failover import Turns
 from rainbow_workers.following import Follower
 from rainbow_workers.intake import Intake
 from rainbow_workers.keys import ClusterKeys, RingFile
@@ -63,6 +65,8 @@ class ServiceOptions:
     alive_after: float = 35.0
     retry_after: float = 5.0
     max_attempts: int = 20
+    breaker: Breaker = field(default_factory=Breaker)
+    failover_rate: float = 100.0
     secret: str | None = None
     vhost: str | None = None
     agent_ttl: float = AGENT_TTL
@@ -85,10 +89,11 @@ class Service:
         self._keys = ClusterKeys(lambda: self._verifier.ring)
         o = self._options
         self._audit = Audit(o.audit, max_bytes=o.audit_bytes, keep=o.audit_keep)
-        self.world = World(self._options.alive_after)
+        self.world = World(o.alive_after, o.breaker.threshold)
         file = self._options.ring_file
         follow_ring = RingFile(file, self._use, self._not_used).look if file else None
         self._follower = Follower(self.world, store, self._verifier, also=follow_ring or (lambda: None))
+        self._turns = Turns(o.failover_rate)
         self._placers: list[Placer] = []
         self.workers = [self._worker(name) for name in self._options.workers]
 
@@ -152,6 +157,7 @@ class Service:
             options=o.selection_options,
             retry_after=o.retry_after,
             max_attempts=o.max_attempts,
+            probe_every=o.breaker.probe,
         )
 
     def _intake(self, decider: Decider) -> Intake:
@@ -171,6 +177,7 @@ class Service:
             decider,
             self._keys,
             lambda: self._verifier.ring,
+            turns=self._turns,
             reserve_s=self._options.reserve,
         )
         self._placers.append(placer)
@@ -212,6 +219,7 @@ class Service:
             self._store,
             self._keys,
             self._follower,
+            Failing(self._store, self.world, self._options.breaker),
             audit=self._audit,
             max_bytes=self._options.control_bytes,
             max_depth=self._options.depth,

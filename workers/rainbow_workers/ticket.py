@@ -51,3 +51,5 @@ class Ticket:
     failed: bool = False
     who: Principal | None = None
     fresh: bool = False
+    #: It waited in the queue of a cluster that is lost: placed elsewhere at a bounded rate.
+    failover: bool = False

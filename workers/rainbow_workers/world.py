@@ -6,7 +6,7 @@ One object per process, used under its lock. Nothing here talks to store or brok
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,6 +18,9 @@ from rainbow_workers.selection.base import Load
 from rainbow_workers.stores.base import Changes
 
 _NONE = Demand()
+
+#: In a cluster's state: the share of its jobs that failed at once lately (see `rainbow_workers.failing`).
+FAILING = "failing"
 
 
 @dataclass(slots=True)
@@ -39,7 +42,8 @@ class Cluster:
 class World:
     """Implements `selection.base.Fleet`."""
 
-    def __init__(self, alive_after: float = 35.0) -> None:
+    def __init__(self, alive_after: float = 35.0, throttle_from: float = 0.0) -> None:
+        self._throttle_from = throttle_from
         self.lock = threading.RLock()
         self.alive_after = alive_after
         self.index = ClusterIndex()
@@ -52,6 +56,9 @@ class World:
         self.problems: dict[str, str] = {}
         self.drained: frozenset[str] = frozenset()
         self.unreachable: frozenset[str] = frozenset()
+        #: Those on which jobs fail at once, and when the next probe may go there.
+        self.throttled: frozenset[str] = frozenset()
+        self.probe_at: dict[str, float] = {}
         #: Worked out when asked for, and kept until something of it changes.
         self._loads: dict[str, Load] = {}
 
@@ -73,6 +80,7 @@ class World:
             if known is not None:
                 known.state = state
                 self._loads.pop(name, None)
+        self._throttle(changes.states)
         for name, reserved in changes.reserved.items():
             known = self.clusters.get(name)
             if known is not None and known.reserved != reserved:
@@ -94,6 +102,21 @@ class World:
         if unreachable != self.unreachable:
             self.unreachable = unreachable
             self.generation += 1
+
+    def _throttle(self, changed: Iterable[str]) -> None:
+        """Note which of the clusters whose state changed are throttled now."""
+        limit = self._throttle_from
+        flipped = {n for n in changed if limit and (self.failing(n) >= limit) is not (n in self.throttled)}
+        if flipped:
+            self.throttled ^= flipped
+            self.probe_at = {name: at for name, at in self.probe_at.items() if name in self.throttled}
+            self.generation += 1
+
+    def failing(self, cluster: str) -> float:
+        """The share of jobs that failed there at once lately; 0 of a cluster that is not known."""
+        known = self.clusters.get(cluster)
+        value = None if known is None else known.state.values.get(FAILING)
+        return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else 0.0
 
     def _learn(self, record: ClusterRecord) -> None:
         self.generation += 1
@@ -117,6 +140,7 @@ class World:
 
     def _forget(self, name: str) -> None:
         if self.clusters.pop(name, None) is not None:
+            self.throttled -= {name}
             self._loads.pop(name, None)
             self.index.remove(name)
             self.generation += 1

@@ -283,6 +283,7 @@ class ClusterOperations:
             "alive": bool(beat) and now - beat <= self._world.alive_after,
             "heartbeat_at": beat or None,
             "drained": record.drained,
+            "throttled": name in self._world.throttled,
             "matcher": record.matcher,
             "registered_at": record.registered_at,
             "updated_at": record.updated_at,

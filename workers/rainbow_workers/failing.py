@@ -1,0 +1,88 @@
+"""Clusters on which jobs fail at once: how much of what they took lately did, as a moving mean per cluster.
+
+A broken cluster that fails everything in a second is always the least loaded, and would draw all work. The share is
+kept in the cluster's state (`failing`, 0 to 1), where every scheduler follows it and people see it: from
+`Breaker.threshold` on, jobs go there only when nothing else can run them, and one as a probe from time to time. Sixteen
+failures in a row reach it from nothing, with the default; one success takes a tenth off.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from rainbow.models.cluster import StateReport
+from rainbow.models.job import JobRecord
+from rainbow_workers.stores.base import Recorded, Store
+from rainbow_workers.world import FAILING, World
+
+#: How much the newest end counts.
+_WEIGHT = 0.1
+#: Seconds for which our own last word goes before what the world has heard; and how many clusters are remembered.
+_OURS = 5.0
+_MOST = 20_000
+
+
+@dataclass(frozen=True, slots=True)
+class Breaker:
+    """`threshold`: the share of fast failures from which on a cluster is throttled (0: never). A failure is fast within
+    `fast` seconds of the start. `probe`: seconds between two jobs that a scheduler sends there all the same."""
+
+    threshold: float = 0.8
+    fast: float = 10.0
+    probe: float = 10.0
+
+
+class Failing:
+    def __init__(self, store: Store, world: World, breaker: Breaker, clock: Callable[[], float] = time.time) -> None:
+        self._store = store
+        self._world = world
+        self._breaker = breaker
+        self._clock = clock
+        self._means: OrderedDict[str, tuple[float, float]] = OrderedDict()
+
+    def note(self, results: Sequence[Recorded]) -> None:
+        """Take over how jobs ended. Raises StoreUnavailable; noting an end twice counts it twice, which is no harm."""
+        if not self._breaker.threshold:
+            return
+        now = self._clock()
+        means: dict[str, float] = {}
+        for result in results:
+            record = result.record
+            bad = failed_fast(record, self._breaker.fast) if result.applied and record.cluster else None
+            if bad is not None and record.cluster is not None:
+                mean = means.get(record.cluster, self._known(record.cluster, now))
+                means[record.cluster] = mean + _WEIGHT * (bad - mean)
+        reports = [
+            StateReport(cluster=name, values={FAILING: round(mean, 3)}, heartbeat=False)
+            for name, mean in means.items()
+            if round(mean, 3) != round(self._known(name, now), 3)
+        ]
+        if reports:
+            self._store.clusters.report(reports, now)
+        for name, mean in means.items():
+            self._means[name] = (now, mean if mean >= 0.001 else 0.0)
+            self._means.move_to_end(name)
+        while len(self._means) > _MOST:
+            self._means.popitem(last=False)
+
+    def _known(self, cluster: str, now: float) -> float:
+        at, mean = self._means.get(cluster, (0.0, 0.0))
+        if now - at <= _OURS:
+            return mean
+        with self._world.lock:
+            return self._world.failing(cluster)
+
+
+def failed_fast(record: JobRecord, within: float) -> bool | None:
+    """Did the job fail at once? None for an end that says nothing of its cluster, and for a job that goes on."""
+    if record.state == "completed":
+        return False
+    if record.state not in ("failed", "lost"):
+        return None
+    times = record.times
+    began = times.get("running", times.get("accepted", times.get("assigned")))
+    ended = times.get("ended")
+    return began is not None and ended is not None and ended - began <= within
