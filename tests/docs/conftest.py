@@ -4,4 +4,4 @@ import sys
 from pathlib import Path
 
 # `import documents`, `import processes` in every import mode
-sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[1] / "system")]
+sys.path.insert(0, str(Path(__file__).parent))

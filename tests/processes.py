@@ -83,14 +83,16 @@ class Site:
                 process.kill()
                 process.wait()
 
-    def start(self, name: str, *arguments: str, config: Path | None = None) -> subprocess.Popen[bytes]:
+    def start(
+        self, name: str, *arguments: str, config: Path | None = None, env: Mapping[str, str] | None = None
+    ) -> subprocess.Popen[bytes]:
         with open(self.folder / f"{name}.log", "ab") as log:
             process = subprocess.Popen(
                 [sys.executable, "-m", *arguments, "--config", str(config or self.config)],
                 stdout=log,
                 stderr=log,
                 stdin=subprocess.DEVNULL,
-                env=self.environment(),
+                env={**self.environment(), **(env or {})},
                 start_new_session=True,
             )
         self.running.append(process)
