@@ -14,7 +14,7 @@ from rainbow.client.credentials import Credentials, peek
 from rainbow.client.mailbox import Mailbox
 from rainbow.client.reach import why_not
 from rainbow.client.rpc import Rpc
-from rainbow.errors import BrokerUnavailable, PublishFailed, RainbowError, Unroutable
+from rainbow.errors import BrokerUnavailable, PublishFailed, QueueFull, RainbowError, Unroutable
 from rainbow.settings import Settings
 
 #: Seconds the first connection may take before the socket is asked what is wrong.
@@ -116,5 +116,7 @@ def _not_submitted(error: RainbowError, messages: Sequence[Message]) -> RainbowE
         )
     if not isinstance(error, PublishFailed):
         return error
+    if isinstance(error, QueueFull):
+        error = QueueFull(f"as many submissions wait as the broker keeps: try again after some seconds ({error})")
     which = f"job {messages[0].message_id}" if len(messages) == 1 else f"{len(messages)} jobs"
     return type(error)(f"{error}; {which} may be submitted again with the same id")

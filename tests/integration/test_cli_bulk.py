@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+import threading
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,6 +12,8 @@ from typing import Any
 
 import pytest
 
+from rainbow import topology
+from rainbow.brokers import ConnectOptions, connect
 from rainbow.client import Client
 from running import Rainbow, Shell, alone, eventually
 
@@ -91,3 +95,52 @@ def test_what_cannot_begin(rainbow: Rainbow, sh: Shell, tmp_path: Path, monkeypa
     monkeypatch.setenv("RAINBOW_TOKEN", rainbow.token())
     monkeypatch.setenv("RAINBOW_BROKER_URL", "amqp://guest:guest@127.0.0.1:1/")
     assert "cannot reach the broker" in sh("bulk jobs.jsonl", code=4).err
+
+
+def test_a_full_queue_says_so_and_the_rest_can_be_sent_later(
+    rainbow: Rainbow, sh: Shell, tmp_path: Path, amqp_url: str
+) -> None:
+    """Nobody takes submissions, and the queue keeps few (S26): nothing is lost, and the error says how to go on."""
+    rainbow.end()
+    broker = connect(ConnectOptions(amqp_url))
+    broker.delete([q.name for q in topology.core().queues])
+    broker.declare(topology.core(topology.Limits(max_submissions=50)))
+    written(tmp_path / "jobs.jsonl", *[{"command": ["true"]} for _ in range(2000)])
+    said = sh("bulk jobs.jsonl --timeout 5", code=4)
+    assert "as many submissions wait as the broker keeps: try again after some seconds" in said.err
+    again = re.search(r"go on with `(rainbow bulk \S+ --run (\S+) --skip (\d+))`", said.err)
+    assert again is not None
+    assert len(said.out.split()) == int(again[3])
+    waiting = broker.stats(topology.SCHEDULER_QUEUE).messages
+    assert 0 < waiting < 2000
+    assert "try again" in sh("submit true --timeout 5", code=4).err
+
+    # Room again: the same run goes on, and every line is one job.
+    taken: set[str] = set()
+    consumer = broker.consume(topology.SCHEDULER_QUEUE, prefetch=1000)
+    stop = threading.Event()
+
+    def drain() -> None:
+        while not stop.is_set():
+            for delivery in consumer.take(500, 0.1):
+                taken.add(delivery.message_id or "")
+                consumer.ack([delivery])
+
+    thread = threading.Thread(target=drain)
+    thread.start()
+    try:
+        line = again[1].removeprefix("rainbow ")
+        for _ in range(200):
+            said = sh(f"{line} --timeout 20", code=None)
+            if said.code == 0:
+                break
+            again = re.search(r"`rainbow (bulk \S+ --run \S+ --skip \d+)`", said.err)
+            assert again is not None, said.err
+            line = again[1]
+        assert said.code == 0
+        eventually(lambda: len(taken) >= 2000)
+        assert len(taken) == 2000
+    finally:
+        stop.set()
+        thread.join()
+        broker.close()

@@ -85,7 +85,7 @@ def test_what_trying_again_would_not_mend_fails_at_once_and_says_that_repeating_
     kind: type[PublishFailed],
 ) -> None:
     broker = _Broker([kind("not now")])
-    with pytest.raises(kind, match="not now; job a may be submitted again with the same id"):
+    with pytest.raises(kind, match=r"not now.*; job a may be submitted again with the same id"):
         connection(broker).confirm(messages("a"), 5)
     assert len(broker.published) == 1
 
