@@ -100,7 +100,7 @@ class Intake:
         self.executor: Executor | None = None
         self.last_take = 0.0
         self.last_settle = 0.0
-        self.paused: str | None = "the executor is not up yet"
+        self._paused: str | None = "the executor is not up yet"
         self._cluster = cluster
         self._broker = broker
         self._journal = journal
@@ -145,6 +145,11 @@ class Intake:
         self._outcomes.put(outcome)
 
     @property
+    def paused(self) -> str | None:
+        """Why no jobs are taken: that of ours, or the broker that gives us none. None while they are."""
+        return self._paused or getattr(self._consumer, "trouble", None)
+
+    @property
     def in_flight(self) -> int:
         with self._lock:
             return self._unsettled
@@ -175,9 +180,9 @@ class Intake:
                 self._room.wait(0.2)
                 self._room.clear()
                 continue
-            if self.paused is not None:
+            if self._paused is not None:
                 log.info("taking jobs", extra={"action": "take"})
-                self.paused = None
+                self._paused = None
             try:
                 self._step()
             except JournalDown as exc:
@@ -201,9 +206,9 @@ class Intake:
 
     def _let_go(self, reason: str) -> None:
         """Stop consuming. What is under way is finished first (see `run_settling`), the rest goes back."""
-        if self.paused != reason:
+        if self._paused != reason:
             log.info("taking no jobs: %s", reason, extra={"action": "untake"})
-            self.paused = reason
+            self._paused = reason
         consumer = self._consumer
         if consumer is None:
             return

@@ -20,6 +20,7 @@ from rainbow import topology
 from rainbow_agents.executors.base import Context, Held, Listener, Submitted, Work
 from rainbow_agents.executors.dry_run import DryRunExecutor
 from rig import Rig, eventually, resources
+from servers import Private, RabbitServer
 
 WIDE = resources(nodes=16, cores=16)
 
@@ -180,6 +181,49 @@ def test_queue_deleted_and_declared_again(rig: Rig, agents: Agents) -> None:
     ids = submit(rig, 3, lambda _: shell("true"))
     records = ended(rig, ids, 60)
     assert {r["state"] for r in records.values()} == {"completed"}
+
+
+def test_without_the_right_to_read_its_queue_it_says_so_and_goes_on_once_it_has_it(
+    private_rabbitmq: Private[RabbitServer],
+    private_amqp_url: str,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """S58, S54: refused for good reason, it is neither silent nor busy, and not taken for healthy."""
+    monkeypatch.setattr("rainbow.brokers.rabbitmq.consumer.SAY_AGAIN", 2.0)
+    ctl, vhost = private_rabbitmq.server.ctl, urlsplit(private_amqp_url).path.lstrip("/")
+    ctl("add_user", "agent-blue", "secret-of-blue")
+    ctl("set_permissions", "-p", vhost, "agent-blue", "", ".*", "amq\\.")
+    url = urlunsplit(
+        urlsplit(private_amqp_url)._replace(
+            netloc=f"agent-blue:secret-of-blue@127.0.0.1:{private_rabbitmq.server.port}"
+        )
+    )
+    with Rig(private_amqp_url, f"memory://{uuid.uuid4()}") as rig:
+        agents = Agents(rig, tmp_path)
+        try:
+            agent = agents.start(graph=WIDE, url=url, taking=False)
+            eventually(lambda: "ACCESS_REFUSED" in agent.health().detail, 60)
+            assert agent.state == "paused"
+            agents.known("blue")
+            ids = submit(rig, 3, lambda _: shell("true"))
+            health = agent.health()
+            assert not health.ok
+            assert "right to read" in health.detail
+
+            def said() -> list[str]:
+                found = [r.getMessage() for r in caplog.records if r.levelname == "ERROR"]
+                return [text for text in found if "not consuming from rainbow.jobs.blue" in text]
+
+            eventually(lambda: len(said()) >= 2, 60)  # again after a while, and not at each try
+            ctl("set_permissions", "-p", vhost, "agent-blue", "", ".*", ".*")
+            assert {r["state"] for r in ended(rig, ids, 60).values()} == {"completed"}
+            eventually(lambda: agent.health().ok, 30)
+            assert agent.failure is None
+            assert len(said()) < 20
+        finally:
+            agents.close()
 
 
 def test_a_slow_executor_costs_no_connection(rig: Rig, agents: Agents) -> None:

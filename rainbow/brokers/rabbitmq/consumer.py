@@ -29,6 +29,8 @@ log = logging.getLogger(__name__)
 
 #: Longest wait before looking again for a queue that is not there, in seconds.
 LOOK_AGAIN = 15.0
+#: Seconds between two lines about a queue that we have no right to read: somebody must mend it.
+SAY_AGAIN = 60.0
 #: How long `cancel` waits for the broker, in seconds.
 CANCEL_LIMIT = 5.0
 
@@ -140,8 +142,10 @@ class QueueConsumer:
         self._retry: Any = None
         self._cancelled = False
         self._done = threading.Event()
-        self._warned = False
+        self._warned_at: float | None = None
         self.consuming = False
+        #: Why the broker gives us nothing from the queue, while it does not; None also while there is no connection.
+        self.trouble: str | None = None
 
     # -- its user's threads --------------------------------------------------------------------------
 
@@ -240,8 +244,9 @@ class QueueConsumer:
         if channel is self._channel:
             self.consuming = True
             self._backoff.reset()
-            if self._warned:
-                self._warned = False
+            self.trouble = None
+            if self._warned_at is not None:
+                self._warned_at = None
                 log.info(
                     "consuming from %s again", self._queue, extra={"action": "broker.consuming", "queue": self._queue}
                 )
@@ -318,14 +323,20 @@ class QueueConsumer:
         self._schedule()
 
     def _note(self, what: str, code: int = 0) -> None:
-        """One warning for each outage; no right to read is an error somebody must mend."""
-        level = logging.DEBUG if self._warned else logging.ERROR if code == 403 else logging.WARNING
-        self._warned = True
+        """One warning for each outage; no right to read is an error somebody must mend, and said again and again."""
+        now, since = time.monotonic(), self._warned_at
+        refused = code == 403
+        said = since is not None and not (refused and now - since >= SAY_AGAIN)
+        level = logging.DEBUG if said else logging.ERROR if refused else logging.WARNING
+        if not said:
+            self._warned_at = now
+        do = "give this account the right to read the queue" if refused else "trying again until it works"
+        self.trouble = f"{what}; {do}"
         log.log(
             level,
-            "not consuming from %s: %s; trying again until it works",
+            "not consuming from %s: %s",
             self._queue,
-            what,
+            self.trouble,
             extra={"action": "broker.not_consuming", "queue": self._queue, "code": code},
         )
 
