@@ -97,7 +97,7 @@ def run() -> dict[str, float | None]:
                     clock.around(placer._decider, "_candidates", "match"),
                     clock.around(placer._decider, "decide", "select"),
                     clock.around(placer, "_assign", "reserve"),
-                    clock.around(placer, "_dispatch", "encode"),
+                    clock.around(placer._outgoing, "dispatch", "encode"),
                     clock.around(placer._broker, "publish", "amqp_frames"),
                 ]
                 bodies = _bodies(rig, JOBS, kind == "repeat")

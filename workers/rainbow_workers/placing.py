@@ -11,23 +11,22 @@ import logging
 import queue
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
-from itertools import islice
-from typing import Any, cast
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
 from rainbow import codec, signing, topology
-from rainbow.brokers.base import MSGPACK, Broker, Consumer, Message, Receipt
+from rainbow.brokers.base import Broker, Consumer, Message, Receipt
 from rainbow.errors import QueueFull, StoreUnavailable, TooLarge, Unroutable
 from rainbow.models.cluster import Revocation
 from rainbow.models.job import JobEvent, JobRecord, Reason, State
 from rainbow_workers import dead
-from rainbow_workers.decide import Decider, Decision, Job, seen
+from rainbow_workers.answers import answer, assigned, first_answer, happened, summed_up
+from rainbow_workers.decide import Decider, Decision, Job
 from rainbow_workers.failover import AGAIN, Turns
-from rainbow_workers.intake import route_of
 from rainbow_workers.keys import ClusterKeys
+from rainbow_workers.outgoing import Outgoing
 from rainbow_workers.stores.base import Assignment, Store
-from rainbow_workers.ticket import BID_DISPATCH, KIND, ORIGIN, RECORDED, REGISTRATION, ROUTE, Refusal, Ticket
+from rainbow_workers.ticket import RECORDED, Refusal, Ticket
 from rainbow_workers.world import World
 
 log = logging.getLogger(__name__)
@@ -57,7 +56,7 @@ class Placer:
         self._world = world
         self._decider = decider
         self._keys = keys
-        self._ring = ring
+        self._outgoing = Outgoing(world, keys, ring)
         self._turns = turns or Turns(100.0)
         self._reserve_s = reserve_s
         self._clock = clock
@@ -103,7 +102,7 @@ class Placer:
                 if ticket.refusal is None and record is None:
                     self._dispatched(ticket, decision, now)
                     if not repeated:
-                        told.append(_assigned(ticket.job, decision.cluster, now))
+                        told.append(assigned(ticket.job, decision.cluster, now))
                 elif ticket.refusal is None and record is not None:
                     self._in_the_way(ticket, record, now, events)
             elif decision is not None and ticket.refusal is None:
@@ -173,44 +172,11 @@ class Placer:
         job = ticket.job
         assert job is not None
         assert decision.cluster is not None
-        ticket.messages.append(self._dispatch(job, decision.cluster, now))
+        ticket.messages.append(self._outgoing.dispatch(job, decision.cluster, now))
         self._reply(ticket, answer(job.id, decision, job.attempt))
         log.info(
             "job assigned",
             extra={"action": "assign", "job": job.id, "attempt": job.attempt, "cluster": decision.cluster},
-        )
-
-    def _dispatch(self, job: Job, cluster: str, now: float) -> Message:
-        registration = self._world.clusters[cluster].record.registration
-        body = codec.encode_msgpack(
-            {
-                "version": 1,
-                "id": job.id,
-                "attempt": job.attempt,
-                "cluster": cluster,
-                "name": job.name,
-                "jobspec": job.jobspec.document,
-                "image": job.image,
-                "user": job.user,
-                "priority": job.priority,
-                "submitted_at": job.submitted_at,
-                "assigned_at": now,
-                "expires_at": job.expires_at,
-                "route": signing.seal(self._ring(), codec.encode_msgpack(route_of(job))),
-            }
-        )
-        return Message(
-            topology.JOBS,
-            cluster,
-            body,
-            content_type=MSGPACK,
-            message_id=job.id,
-            priority=job.priority,
-            headers={
-                signing.HEADER: signing.sign(self._keys.of(cluster, registration), body),
-                ORIGIN: signing.sign(self._keys.origin, body),
-                REGISTRATION: registration,
-            },
         )
 
     def _in_the_way(self, ticket: Ticket, record: JobRecord, now: float, events: list[JobEvent]) -> None:
@@ -222,17 +188,17 @@ class Placer:
             self._reply(ticket, {**nothing, "status": "invalid", "error": f"job id {job.id} is taken: use a new UUID"})
             return
         if record.cancel_requested and not record.terminal and record.attempt < job.attempt:
-            events.append(_event(job, "cancelled", now, detail="cancelled before it was assigned"))
+            events.append(happened(job, "cancelled", now, detail="cancelled before it was assigned"))
             self._reply(ticket, {**(record.answer or {}), "id": job.id, "status": "cancelled", "state": "cancelled"})
             return
         same = record.state == "assigned" and record.attempt == job.attempt and record.cluster in self._world.clusters
         if same and ticket.delivery.redelivered:
             # The try before this one died between ledger and broker: its dispatch goes out (again).
             assert record.cluster is not None
-            ticket.messages.append(self._dispatch(job, record.cluster, now))
+            ticket.messages.append(self._outgoing.dispatch(job, record.cluster, now))
             self._reply(ticket, {**(record.answer or {}), "id": job.id, "status": "assigned"})
             return
-        self._reply(ticket, _first_answer(job.id, record))
+        self._reply(ticket, first_answer(job.id, record))
 
     def _not_assigned(self, ticket: Ticket, decision: Decision, now: float, events: list[JobEvent]) -> None:
         job = ticket.job
@@ -242,13 +208,15 @@ class Placer:
             self._reply(ticket, reply)
             return
         if decision.status == "bidding":
-            ticket.messages.append(self._to_bidding(ticket))
-            events.append(_event(job, "held", now, code="bidding", detail="clusters are asked for bids"))
+            ticket.messages.append(self._outgoing.to_bidding(ticket))
+            events.append(happened(job, "held", now, code="bidding", detail="clusters are asked for bids"))
             return
         if decision.status == "held":
-            ticket.messages.append(self._hold(ticket, decision.retry_in))
-        detail = decision.detail or _summed_up(decision.reasons)
-        events.append(_event(job, cast(State, decision.status), now, code=decision.status, detail=detail, answer=reply))
+            ticket.messages.append(self._outgoing.hold(ticket, decision.retry_in))
+        detail = decision.detail or summed_up(decision.reasons)
+        events.append(
+            happened(job, decision.status, now, code=decision.status, detail=detail, answer=reply)
+        )
         self._reply(ticket, reply)
 
     def _refused(self, ticket: Ticket, now: float, events: list[JobEvent]) -> None:
@@ -282,30 +250,6 @@ class Placer:
                 )
             )
         self._reply(ticket, reply)
-
-    def _to_bidding(self, ticket: Ticket) -> Message:
-        """To where clusters are asked (`rainbow_workers.bidding`): it takes longer than others should wait here."""
-        message = self._hold(ticket, 0)
-        headers = dict(message.headers or {})
-        if KIND in headers:
-            headers[KIND] = BID_DISPATCH
-        return replace(message, exchange=topology.BIDS, routing_key="bid", headers=headers)
-
-    def _hold(self, ticket: Ticket, seconds: float) -> Message:
-        delivery, job = ticket.delivery, ticket.job
-        assert job is not None
-        route = signing.seal(self._ring(), codec.encode_msgpack(route_of(job)))
-        return Message(
-            topology.HOLD,
-            str(topology.hold_delay(seconds)),
-            delivery.body,
-            content_type=delivery.content_type or codec.JSON,
-            message_id=ticket.id,
-            correlation_id=ticket.correlation_id,
-            reply_to=ticket.reply_to,
-            priority=delivery.priority,
-            headers={**ticket.hold_headers, ROUTE: route},
-        )
 
     def _reply(self, ticket: Ticket, body: dict[str, Any]) -> None:
         if ticket.reply_to:
@@ -354,7 +298,7 @@ class Placer:
     def _repeat(self, ticket: Ticket, record: JobRecord) -> None:
         """The job ended before: its sender gets the first answer, and nothing of it goes on."""
         ticket.messages.clear()
-        self._reply(ticket, _first_answer(ticket.id, record))
+        self._reply(ticket, first_answer(ticket.id, record))
 
     def _publish(self, tickets: Sequence[Ticket], consumer: Consumer, extra: list[Message]) -> None:
         messages: list[Message] = []
@@ -418,43 +362,3 @@ def _revoked(job: Job, revocations: Sequence[Revocation]) -> bool:
         or (r.kind == "sub" and r.value == job.user and job.token_issued_at <= r.before)
         for r in revocations
     )
-
-
-def _event(job: Job, state: Any, now: float, **more: Any) -> JobEvent:
-    return JobEvent(
-        id=job.id, attempt=max(0, job.attempt - 1), state=state, at=now, user=job.user, name=job.name, **more
-    )
-
-
-def _summed_up(reasons: Mapping[str, Reason], most: int = 3) -> str | None:
-    """The first few reasons in one line, for lists: the answer has them all."""
-    shown = [f"{cluster}: {reason.detail or reason.code}" for cluster, reason in islice(reasons.items(), most)]
-    if len(reasons) > most:
-        shown.append(f"and {len(reasons) - most} more")
-    return "; ".join(shown) or None
-
-
-def _assigned(job: Job | None, cluster: str | None, now: float) -> dict[str, Any]:
-    """The event of an assignment, as it is sent: made on the hot path, so as a plain mapping."""
-    assert job is not None
-    return {"id": job.id, "attempt": job.attempt, "cluster": cluster, "state": "assigned", "at": now, "user": job.user}
-
-
-def _first_answer(job_id: str, record: JobRecord) -> dict[str, Any]:
-    """The answer to an id that was used before: what was answered first, and how the job is now."""
-    first = {"version": 1, "cluster": record.cluster, "attempt": record.attempt, **(record.answer or {})}
-    return {**first, "id": job_id, "status": "duplicate", "state": record.state}
-
-
-def answer(job_id: str, decision: Decision, attempt: int) -> dict[str, Any]:
-    """`rainbow.models.job.Answer` as it is sent: made on the hot path, so as a plain mapping."""
-    d = decision
-    return {
-        "version": 1,
-        "id": job_id,
-        "status": d.status,
-        "cluster": d.cluster,
-        "attempt": attempt,
-        "selection": dict(d.terms),
-        **(d.looked or seen(d.clusters, d.total_clusters, d.total_matches, d.reasons)),
-    }

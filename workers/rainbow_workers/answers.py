@@ -1,0 +1,51 @@
+"""What is told about a job: answers to its submitter, and events, made of decisions and records."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from itertools import islice
+from typing import Any
+
+from rainbow.models.job import JobEvent, JobRecord, Reason
+from rainbow_workers.decide import Decision, Job, seen
+
+
+def happened(job: Job, state: Any, now: float, **more: Any) -> JobEvent:
+    """Something that happened to a job before it was assigned (anew)."""
+    return JobEvent(
+        id=job.id, attempt=max(0, job.attempt - 1), state=state, at=now, user=job.user, name=job.name, **more
+    )
+
+
+def summed_up(reasons: Mapping[str, Reason], most: int = 3) -> str | None:
+    """The first few reasons in one line, for lists: the answer has them all."""
+    shown = [f"{cluster}: {reason.detail or reason.code}" for cluster, reason in islice(reasons.items(), most)]
+    if len(reasons) > most:
+        shown.append(f"and {len(reasons) - most} more")
+    return "; ".join(shown) or None
+
+
+def assigned(job: Job | None, cluster: str | None, now: float) -> dict[str, Any]:
+    """The event of an assignment, as it is sent: made on the hot path, so as a plain mapping."""
+    assert job is not None
+    return {"id": job.id, "attempt": job.attempt, "cluster": cluster, "state": "assigned", "at": now, "user": job.user}
+
+
+def first_answer(job_id: str, record: JobRecord) -> dict[str, Any]:
+    """The answer to an id that was used before: what was answered first, and how the job is now."""
+    first = {"version": 1, "cluster": record.cluster, "attempt": record.attempt, **(record.answer or {})}
+    return {**first, "id": job_id, "status": "duplicate", "state": record.state}
+
+
+def answer(job_id: str, decision: Decision, attempt: int) -> dict[str, Any]:
+    """`rainbow.models.job.Answer` as it is sent: made on the hot path, so as a plain mapping."""
+    d = decision
+    return {
+        "version": 1,
+        "id": job_id,
+        "status": d.status,
+        "cluster": d.cluster,
+        "attempt": attempt,
+        "selection": dict(d.terms),
+        **(d.looked or seen(d.clusters, d.total_clusters, d.total_matches, d.reasons)),
+    }
