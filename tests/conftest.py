@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 import tempfile
 import uuid
@@ -31,6 +32,9 @@ T = TypeVar("T")
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        # Started in the background of a shell; programs of the tests would ignore Ctrl-C as well.
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     if not hasattr(config, "workerinput"):
         config.stash[_RUN] = run = Run.begin()
         os.environ["RAINBOW_TEST_RUN"] = str(run.folder)
