@@ -50,6 +50,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+#: As with RabbitMQ's channels, no two consumers have the same: what one got is nothing to the other.
+_epochs = itertools.count(1)
+
 
 @dataclass(slots=True, eq=False)
 class _Entry:
@@ -263,7 +266,7 @@ class MemoryConsumer:
         self.prefetch = prefetch
         self.address = address
         self.held: dict[int, _Entry] = {}
-        self.epoch = 0
+        self.epoch = next(_epochs)
 
     def receive(self, entry: _Entry) -> None:
         """Called by the hub, under its lock."""
@@ -295,7 +298,7 @@ class MemoryConsumer:
         """Called by the hub, under its lock, when the queue is deleted: what is held went with it."""
         self.held.clear()
         self._buffer.clear()
-        self.epoch += 1
+        self.epoch = next(_epochs)
 
     def take(self, limit: int, timeout: float) -> list[Delivery]:
         if self.cancelled:

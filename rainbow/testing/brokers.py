@@ -496,6 +496,25 @@ class BrokerContract:
         got = collect(broker.consume(place.queue, prefetch=10), 5)
         assert sorted(d.body for d in got) == [b"1", b"2", b"3", b"4", b"5"]
 
+    def test_what_one_consumer_took_is_not_settled_by_the_next(self, broker: Broker, place: Place) -> None:
+        """A worker that lost its consumer may hold deliveries of it still: settling them touches nobody else's."""
+        broker.declare(place.topology())
+        broker.publish(place.messages(3)).check(LIMIT)
+        old = broker.consume(place.queue, prefetch=3)
+        stale = collect(old, 3)
+        old.cancel()
+        new = broker.consume(place.queue, prefetch=3)
+        fresh = collect(new, 3)
+        new.ack(stale)
+        new.reject(stale)
+        new.requeue(stale)
+        new.ack(fresh[:1])
+        time.sleep(0.3)
+        new.cancel()
+        last = broker.consume(place.queue, prefetch=10)
+        assert sorted(d.body for d in collect(last, 2)) == sorted(d.body for d in fresh[1:])
+        assert last.take(1, 0.3) == []
+
     def test_cancel_ends_a_waiting_take(self, broker: Broker, place: Place) -> None:
         broker.declare(place.topology())
         consumer = broker.consume(place.queue, prefetch=4)

@@ -1,12 +1,13 @@
 """Consuming: a channel for each consumer, with its own prefetch, that comes back after whatever ends it.
 
-A delivery is known by (epoch, tag); each channel is a new epoch, and what is settled with an older one is
-dropped: the broker has given those messages back already. Quorum queues refuse a prefetch shared by a channel
+A delivery is known by (epoch, tag); each channel is a new epoch, also among consumers, and what is settled with
+another one is dropped: the broker has given those messages back already. Quorum queues refuse a prefetch shared by a channel
 (rabbitmq.com/docs/quorum-queues#global-qos), so it is always per consumer.
 """
 
 from __future__ import annotations
 
+import itertools
 import logging
 import threading
 import time
@@ -31,6 +32,8 @@ log = logging.getLogger(__name__)
 LOOK_AGAIN = 15.0
 #: Seconds between two lines about a queue that we have no right to read: somebody must mend it.
 SAY_AGAIN = 60.0
+#: Of no two channels the same: a delivery of one consumer that is settled with the next never meets its tags.
+_epochs = itertools.count(1)
 #: How long `cancel` waits for the broker, in seconds.
 CANCEL_LIMIT = 5.0
 
@@ -135,7 +138,7 @@ class QueueConsumer:
         self._backoff = Backoff(first=0.1, most=LOOK_AGAIN)
         self._connection: Connection | None = None
         self._channel: Any = None
-        self._epoch = 0
+        self._epoch = next(_epochs)
         self._outstanding = Outstanding()
         self._burst_at = float("-inf")
         self._refused: list[tuple[int, bool]] = []
@@ -232,7 +235,7 @@ class QueueConsumer:
     def _opened(self, channel: Any) -> None:
         if channel is not self._channel:
             return
-        self._epoch += 1
+        self._epoch = next(_epochs)
         self._read_straight(channel)
         channel.add_on_cancel_callback(lambda _frame: self._on_cancel(channel))
         channel.basic_qos(prefetch_count=self._prefetch, global_qos=False)
@@ -348,7 +351,7 @@ class QueueConsumer:
         self.consuming = False
         self._channel = None
         # From here on what was delivered is of an older epoch; the broker gives it to somebody else.
-        self._epoch += 1
+        self._epoch = next(_epochs)
         self._outstanding.clear()
         self._refused.clear()
         self._buffer.clear()
