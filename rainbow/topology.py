@@ -8,14 +8,15 @@ submitters. Types and arguments work on RabbitMQ 3.10 and 4.x:
 - quorum queues by default; dead-lettering is at-least-once, which RabbitMQ grants only together with
   ``x-overflow: reject-publish`` (rabbitmq.com/docs/quorum-queues#dead-lettering);
 - `x-delivery-limit` is only a last fence against a message that kills its consumer: rejects are counted
-  by us, since newer brokers do not count ``basic.nack``.
+  by us, since newer brokers do not count ``basic.nack``. For the workers' own queues it is far away: each loss of a
+  connection counts for everything that was taken, and an outage of ours must not put jobs aside.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from rainbow.errors import InvalidInput
@@ -138,6 +139,7 @@ class Limits:
     max_cluster_jobs: int = 100_000
     max_other: int = 2_000_000
     delivery_limit: int = 20
+    core_delivery_limit: int = 1000
 
 
 def core(limits: Limits | None = None) -> Topology:
@@ -150,7 +152,7 @@ def core(limits: Limits | None = None) -> Topology:
             bindings=((exchange, "#"),),
             dead_letter=dead_letter,
             max_length=length,
-            delivery_limit=lim.delivery_limit,
+            delivery_limit=lim.core_delivery_limit,
             kind=lim.kind,
         )
 
@@ -183,7 +185,7 @@ def core(limits: Limits | None = None) -> Topology:
             queue(RECORDER_QUEUE, EVENTS, lim.max_other),
             queue(CONTROL_QUEUE, CONTROL, lim.max_other),
             queue(BIDS_QUEUE, BIDS, lim.max_submissions),
-            queue(DEAD_QUEUE, DEAD, lim.max_other, dead_letter=None),
+            replace(queue(DEAD_QUEUE, DEAD, lim.max_other, dead_letter=None), delivery_limit=None),
             *holds,
         ),
     )

@@ -17,7 +17,7 @@ from rainbow.errors import BadSignature, InvalidInput
 from rainbow.models.control import AgentCommand
 from rainbow.models.wire import parse
 from rainbow_agents.executors.base import Executor
-from rainbow_agents.journal import Journal, JournalDown
+from rainbow_agents.journal import ELSEWHERE, Journal, JournalDown
 from rainbow_agents.registration import Registrar
 
 log = logging.getLogger(__name__)
@@ -80,7 +80,8 @@ class Commands:
                     elif command.command == "output":
                         outputs.append(command)
                     elif command.id is not None:
-                        cancels.append((command.id, command.attempt, command.reason or "cancelled"))
+                        reason = ELSEWHERE if command.moved else command.reason or "cancelled"
+                        cancels.append((command.id, command.attempt, reason))
                 self._bid(bids)
                 self._output(outputs)
                 if not self._cancel(cancels):

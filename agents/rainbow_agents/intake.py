@@ -30,7 +30,7 @@ from rainbow_agents.admission import Load, Policy, Refusal
 from rainbow_agents.checks import Checks, Job, NotADispatch
 from rainbow_agents.events import Publisher
 from rainbow_agents.executors.base import Executor, Held, Mark, Refused, Submitted, Undecided, Work
-from rainbow_agents.journal import Journal, JournalDown, Pending, Row, View, new_claim
+from rainbow_agents.journal import ELSEWHERE, Journal, JournalDown, Pending, Row, View, new_claim
 from rainbow_agents.pace import Pace
 from rainbow_agents.registration import Registrar
 
@@ -312,6 +312,9 @@ class Intake:
             self._ack([job.delivery])
             return True
         row = view.row
+        if view.cancel == ELSEWHERE:
+            self._ack([job.delivery])
+            return True
         if row is None or row.state in ("taken", "returned"):
             if view.cancel is not None:
                 self._outcomes.put((job, self._event(job, "cancelled", "cancelled", view.cancel)))
@@ -326,9 +329,8 @@ class Intake:
     def _supersede(self, job: Job, older: Row) -> Refusal | None:
         """An older attempt is still here: it ends, and the new one does not start before it has."""
         assert self.executor is not None
-        reason = f"replaced by attempt {job.dispatch.attempt}"
-        self._journal.cancel([(older.id, older.attempt, reason)])
-        self.executor.cancel([older.held], reason)
+        self._journal.cancel([(older.id, older.attempt, ELSEWHERE)])
+        self.executor.cancel([older.held], ELSEWHERE)
         if not older.released:
             return None  # it never started, and never will
         return Refusal("busy", f"attempt {older.attempt} of this job still runs here and is being cancelled")

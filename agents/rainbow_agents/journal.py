@@ -60,6 +60,9 @@ CREATE INDEX IF NOT EXISTS outbox_due ON outbox (due);
 CREATE INDEX IF NOT EXISTS outbox_job ON outbox (id, attempt);
 """
 
+#: The reason of a cancel that ends an attempt here, but not its job.
+ELSEWHERE = "the job goes on elsewhere"
+
 JobState = Literal["taken", "returned", "accepted", "running", "rejected", "completed", "failed", "cancelled", "lost"]
 
 
@@ -272,6 +275,10 @@ class Journal:
                 cancel = db.execute(
                     "SELECT reason FROM cancels WHERE id=? AND attempt IN (0, ?)", (row.id, row.attempt)
                 ).fetchone()
+                if cancel and cancel[0] == ELSEWHERE:
+                    self._move(db, row, "rejected", now)
+                    out.superseded.append(s)
+                    continue
                 state = "cancelled" if cancel else "accepted"
                 db.execute(
                     "UPDATE jobs SET state=?, handle=?, incarnation=?, cancel=?, changed_at=? WHERE id=? AND attempt=?",
@@ -505,10 +512,12 @@ class Journal:
         db.execute("UPDATE jobs SET state=?, changed_at=? WHERE id=? AND attempt=?", (state, now, row.id, row.attempt))
 
     def _end(self, db: sqlite3.Connection, row: Row, ended: Ended, now: float) -> None:
-        state, detail = ended.state, ended.detail
+        state: JobState = ended.state
+        detail = ended.detail
         if row.cancel is not None and state in ("failed", "cancelled"):
             # Asked for by us: whatever signal or exception ended it, it was cancelled.
-            state, detail = "cancelled", row.cancel
+            state = "rejected" if row.cancel == ELSEWHERE else "cancelled"
+            detail = row.cancel
         self._move(db, row, state, now)
         event = self._event(
             row, state, ended.at, returncode=ended.returncode, code=ended.code, detail=detail, output=ended.output
@@ -532,4 +541,4 @@ def _chunks(values: list[str]) -> Iterator[list[str]]:
         yield values[start : start + _CHUNK]
 
 
-__all__ = ["NEVER", "OVER", "Decided", "Journal", "JournalDown", "Pending", "Row", "View", "new_claim"]
+__all__ = ["ELSEWHERE", "NEVER", "OVER", "Decided", "Journal", "JournalDown", "Pending", "Row", "View", "new_claim"]

@@ -245,6 +245,8 @@ class AgentCommand(OpenWire):
     """What scheduler and registrar ask of an agent (queue `rainbow.agent.<cluster>`): cancel one attempt of a
     job (any attempt when 0), report everything anew (`resync`), bid for jobs (`asks`), or tell the `output` of one.
 
+    A cancel with `moved` is of an attempt that lost its job to a later one: it ends, the job does not.
+
     Bids and output are answered with `reply`, sealed by who asks, until `until` (seconds since 1970): later nobody
     listens any more."""
 
@@ -253,6 +255,7 @@ class AgentCommand(OpenWire):
     id: str | None = None
     attempt: int = 0
     reason: str = ""
+    moved: bool = False
     asks: list[BidAsk] = Field(default_factory=list)
     output: OutputAsk | None = None
     reply: str = ""

@@ -173,6 +173,8 @@ class Placer:
         assert job is not None
         assert decision.cluster is not None
         ticket.messages.append(self._outgoing.dispatch(job, decision.cluster, now))
+        if ticket.fence is not None:
+            ticket.messages.append(ticket.fence)
         self._reply(ticket, answer(job.id, decision, job.attempt))
         log.info(
             "job assigned",
@@ -214,9 +216,7 @@ class Placer:
         if decision.status == "held":
             ticket.messages.append(self._outgoing.hold(ticket, decision.retry_in))
         detail = decision.detail or summed_up(decision.reasons)
-        events.append(
-            happened(job, decision.status, now, code=decision.status, detail=detail, answer=reply)
-        )
+        events.append(happened(job, decision.status, now, code=decision.status, detail=detail, answer=reply))
         self._reply(ticket, reply)
 
     def _refused(self, ticket: Ticket, now: float, events: list[JobEvent]) -> None:

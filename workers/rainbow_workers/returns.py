@@ -1,16 +1,24 @@
-"""The returns worker: dispatches that came back, rejected by their agent or timed out, go to the next best cluster."""
+"""The returns worker: dispatches that came back, rejected by their agent or timed out, go to the next best cluster.
+
+A dispatch may be in its queue twice (a confirm was lost, and it was sent again): one copy comes back while the job of
+the other runs. The ledger knows, once it has heard all that the agent said before; and the recorder hears it in order.
+So a question goes the same way: when it is in the job's history, everything said earlier is, too, and only then is
+the job given to another cluster. While no recorder runs, what came back waits, and nothing is charged to it.
+"""
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
-from rainbow import topology
-from rainbow.brokers.base import Consumer, Delivery, Message
+from rainbow import codec, signing, topology
+from rainbow.brokers.base import Broker, Consumer, Delivery, Message
 from rainbow.errors import RainbowError
 from rainbow.models.control import AgentCommand
-from rainbow.models.job import Dispatch, JobRecord, Reason
+from rainbow.models.job import Dispatch, JobEvent, JobRecord, Reason
 from rainbow_workers import commands
 from rainbow_workers.audit import Audit
 from rainbow_workers.following import Follower
@@ -21,8 +29,23 @@ from rainbow_workers.stores.base import Store
 from rainbow_workers.ticket import Ticket
 from rainbow_workers.world import World
 
+log = logging.getLogger(__name__)
+
 #: How long, in seconds, a rejection may run ahead of the event that says why.
 _EVENT_GRACE = 3.0
+#: Seconds after which the question is sent again.
+_ASK_AGAIN = 10.0
+#: The question, as an event of the attempt that came back: of a low rank, so that it changes none that was begun.
+_QUESTION = "came-back"
+
+
+@dataclass(slots=True, eq=False)
+class _Return:
+    """A dispatch that came back. `ask_at`: when to ask (again) whether it began, on the monotonic clock."""
+
+    delivery: Delivery
+    dispatch: Dispatch
+    ask_at: float
 
 
 class Returns:
@@ -31,6 +54,7 @@ class Returns:
 
     def __init__(
         self,
+        broker: Broker,
         intake: Intake,
         placer: Placer,
         follower: Follower,
@@ -40,41 +64,50 @@ class Returns:
         audit: Audit | None = None,
     ) -> None:
         self._audit = audit or Audit()
+        self._broker = broker
         self._intake = intake
         self._placer = placer
         self._follower = follower
         self._store = store
         self._world = world
         self._keys = keys
-        self._waiting: list[tuple[float, Delivery]] = []
+        self._waiting: list[_Return] = []
 
     def ready(self) -> None:
         self._follower.follow()
 
     def handle(self, deliveries: Sequence[Delivery], consumer: Consumer) -> None:
+        tickets: list[Ticket] = self._placer.pending()
+        due, self._waiting = self._waiting, []
         now = time.monotonic()
-        due = [*self._waiting, *((now + _EVENT_GRACE, d) for d in deliveries)]
-        self._waiting = []
-        again = self._placer.pending()
-        if not due and not again:
-            return
-        opened = [self._open(d) for _, d in due]
-        records = iter(self._store.jobs.get([x.id for x in opened if x is not None]))
-        tickets: list[Ticket] = [*again]
-        for (deadline, delivery), dispatch in zip(due, opened, strict=True):
-            record = next(records) if dispatch is not None else None
+        for delivery in deliveries:
+            dispatch = self._open(delivery)
             if dispatch is None:
                 tickets.append(self._intake.returned(delivery, Reason(code="error")))
-                continue
-            reason = self._reason(delivery, dispatch, record, last_try=now >= deadline)
-            if reason is None:
-                self._waiting.append((deadline, delivery))
             else:
-                ticket = self._intake.returned(delivery, reason)
-                fence = self._fence(dispatch) if reason.code == "timed-out" else None
-                if fence is not None:
-                    ticket.messages.append(fence)
+                due.append(_Return(delivery, dispatch, now if _death(delivery.headers) else now + _EVENT_GRACE))
+        records = self._store.jobs.get([back.dispatch.id for back in due]) if due else []
+        asked: list[_Return] = []
+        begun: list[Delivery] = []
+        for back, record in zip(due, records, strict=True):
+            if record is not None and _went_on(record, back.dispatch.attempt):
+                begun.append(back.delivery)
+                continue
+            reason = self._reason(back, record)
+            if reason is not None:
+                ticket = self._intake.returned(back.delivery, reason)
+                ticket.fence = self._fence(back.dispatch)
                 tickets.append(ticket)
+                continue
+            self._waiting.append(back)
+            if now >= back.ask_at:
+                back.ask_at = now + _ASK_AGAIN
+                asked.append(back)
+        if begun:
+            log.info("%d copies of jobs that went on came back", len(begun), extra={"action": "return"})
+            consumer.ack(begun)
+        if asked:
+            self._ask(asked)
         if tickets:
             # Turns are limited when a cluster is lost: the most urgent take them.
             tickets.sort(key=lambda t: -t.job.priority if t.job else 0)
@@ -90,23 +123,43 @@ class Returns:
         except RainbowError:  # intake says what is wrong when it makes the dead letter
             return None
 
-    def _reason(
-        self, delivery: Delivery, dispatch: Dispatch, record: JobRecord | None, *, last_try: bool
-    ) -> Reason | None:
-        """Why it came back; None when the agent's event is still on its way."""
-        death = _death(delivery.headers)
+    def _reason(self, back: _Return, record: JobRecord | None) -> Reason | None:
+        """Why it came back; None while that is not known for sure."""
+        dispatch = back.dispatch
+        if record is None:
+            return None
+        if record.state == "rejected" and record.attempt == dispatch.attempt:
+            return Reason(code=record.code or "error", detail=record.detail or "")
+        if not any(e.get("code") == _QUESTION and e.get("attempt") == dispatch.attempt for e in record.history):
+            return None
+        death = _death(back.delivery.headers)
         if death == "delivery_limit":
             return Reason(code="error", detail="delivered too often without an answer: its agent keeps dying on it")
         if death == "expired":
             return Reason(code="timed-out", detail="its agent did not take it in time")
-        current = record is not None and record.attempt == dispatch.attempt
-        if current and record is not None and record.state == "rejected":
-            return Reason(code=record.code or "error", detail=record.detail or "")
         if dispatch.cluster not in self._world.clusters:
             return Reason(code="deleted", detail="its cluster was deleted")
-        if (record is not None and not current) or last_try:
-            return Reason(code="error", detail="rejected without a reason")
-        return None
+        return Reason(code="error", detail="rejected without a reason")
+
+    def _ask(self, asked: Sequence[_Return]) -> None:
+        """Whatever becomes of this: an answer that does not come is asked for again."""
+        events = [
+            JobEvent(
+                id=back.dispatch.id,
+                attempt=back.dispatch.attempt,
+                cluster=back.dispatch.cluster,
+                state="held",
+                at=time.time(),
+                user=back.dispatch.user,
+                name=back.dispatch.name,
+                code=_QUESTION,
+                detail="its dispatch came back",
+            ).model_dump(exclude_none=True)
+            for back in asked
+        ]
+        body = codec.encode_json({"version": 1, "events": events})
+        headers = {signing.HEADER: signing.sign(self._keys.own, body)}
+        self._broker.publish([Message(topology.EVENTS, topology.event_key(None, "held"), body, headers=headers)])
 
     def _fence(self, dispatch: Dispatch) -> Message | None:
         """Tell the old cluster that this attempt is off: its agent may wake up with it in its hands.
@@ -116,16 +169,22 @@ class Returns:
         cluster = self._world.clusters.get(dispatch.cluster)
         if cluster is None:
             return None
-        return commands.message(
-            self._keys,
-            dispatch.cluster,
-            cluster.record.registration,
-            AgentCommand(command="cancel", id=dispatch.id, attempt=dispatch.attempt, reason="timed out"),
+        command = AgentCommand(
+            command="cancel", id=dispatch.id, attempt=dispatch.attempt, reason="it came back", moved=True
         )
+        return commands.message(self._keys, dispatch.cluster, cluster.record.registration, command)
+
+
+def _went_on(record: JobRecord, attempt: int) -> bool:
+    """Did this attempt begin, or is there a later one, or is all over?"""
+    if record.attempt != attempt:
+        return record.attempt > attempt or record.terminal
+    return record.terminal or record.state in ("accepted", "running")
 
 
 def _death(headers: Mapping[str, Any]) -> str:
-    """The reason of the newest death (rabbitmq.com/docs/dlx#effects)."""
+    """The reason of the newest death that was not the agent's own word (rabbitmq.com/docs/dlx#effects); else empty."""
     deaths = headers.get("x-death")
     newest = deaths[0] if isinstance(deaths, list) and deaths else {}
-    return str(newest.get("reason", "")) if isinstance(newest, dict) else ""
+    reason = str(newest.get("reason", "")) if isinstance(newest, dict) else ""
+    return "" if reason == "rejected" else reason

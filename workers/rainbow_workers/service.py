@@ -190,6 +190,7 @@ class Service:
     def _returns(self) -> Task:
         decider = self._decider()
         return Returns(
+            self._broker,
             self._intake(decider),
             self._placer(decider),
             self._follower,

@@ -48,6 +48,8 @@ class Ticket:
     hold_headers: dict[str, Any] = field(default_factory=dict)
     #: Messages that must be confirmed before the delivery is acked.
     messages: list[Message] = field(default_factory=list)
+    #: For the cluster it comes back from: that attempt is off. Goes out when the job is assigned elsewhere, not before.
+    fence: Message | None = None
     failed: bool = False
     who: Principal | None = None
     fresh: bool = False

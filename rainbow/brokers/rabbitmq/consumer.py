@@ -1,8 +1,8 @@
 """Consuming: a channel for each consumer, with its own prefetch, that comes back after whatever ends it.
 
 A delivery is known by (epoch, tag); each channel is a new epoch, also among consumers, and what is settled with
-another one is dropped: the broker has given those messages back already. Quorum queues refuse a prefetch shared by a channel
-(rabbitmq.com/docs/quorum-queues#global-qos), so it is always per consumer.
+another one is dropped: the broker has given those messages back already. Quorum queues refuse a prefetch shared by a
+channel (rabbitmq.com/docs/quorum-queues#global-qos), so it is always per consumer.
 """
 
 from __future__ import annotations
