@@ -58,9 +58,31 @@ def test_what_changes_candidates_is_noticed() -> None:
     assert (refused.status, refused.reasons["a"].code) == ("no-match", "drained")
     world.apply(Changes(3, clusters={"a": None, "b": record("b")}))
     assert deciding.decide(job(), 0.0).cluster == "b"
-    world.apply(Changes(9, reset=True))
+    world.apply(Changes(9, clusters={"b": None}))
     assert deciding.decide(job(), 0.0).status == "no-match"
     assert world.clusters == {}
+
+
+def test_no_is_not_said_on_what_a_store_without_its_data_says() -> None:
+    """S51: the clusters it forgot have time to come back; jobs wait for them, and are refused when they do not."""
+    world = world_of(record("a"), record("b"), record("small", nodes=1))
+    deciding = decider(world, retry_after=5.0)
+    world.apply(Changes(9, clusters={"small": record("small", nodes=1)}, reset=True))
+    world.look_around(100.0)
+    waits = deciding.decide(job(), 100.0)
+    assert (waits.status, waits.retry_in) == ("held", 5.0)
+    assert "2 cluster(s) are not back yet" in str(waits.detail)
+    world.apply(Changes(10, clusters={"a": record("a")}))
+    assert deciding.decide(job(), 101.0).cluster == "a"
+    assert deciding.decide(job(restrict=("b",)), 101.0).status == "held"
+    world.look_around(101.0 + 3 * world.alive_after)
+    assert deciding.decide(job(restrict=("b",)), 500.0).status == "no-match"
+
+
+def test_a_store_that_comes_back_whole_delays_nothing() -> None:
+    world = world_of(record("a", nodes=1))
+    world.apply(Changes(9, clusters={"a": record("a", nodes=1)}, reset=True))
+    assert decider(world).decide(job(), 0.0).status == "no-match"
 
 
 def test_a_silent_cluster_is_a_last_resort() -> None:

@@ -226,6 +226,11 @@ class Decider:
         self, job: Job, status: Status, reasons: Mapping[str, Reason], total: int, matches: int, now: float
     ) -> Decision:
         left = job.hold_until - now
+        missing = len(self._world.missing)
+        if missing:
+            # Our loss, not the job's: no is not said before the clusters had time to come back.
+            why = f"the store lost its data, and {missing} cluster(s) are not back yet"
+            return Decision("held", None, (), total, matches, reasons, retry_in=self._retry_after, detail=why)
         if left > 0:
             return Decision("held", None, (), total, matches, reasons, retry_in=min(left, self._retry_after))
         return Decision(status, None, (), total, matches, reasons)

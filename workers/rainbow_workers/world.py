@@ -19,6 +19,10 @@ from rainbow_workers.stores.base import Changes
 
 _NONE = Demand()
 
+#: Clusters that were lost with the store's data are expected back within so many times the silence that makes one
+#: unreachable: their agents register them anew once a report is refused.
+_BACK_WITHIN = 3.0
+
 #: In a cluster's state: the share of its jobs that failed at once lately (see `rainbow_workers.failing`).
 FAILING = "failing"
 
@@ -59,6 +63,8 @@ class World:
         #: Those on which jobs fail at once, and when the next probe may go there.
         self.throttled: frozenset[str] = frozenset()
         self.probe_at: dict[str, float] = {}
+        #: Clusters that the store forgot when it lost its data, and until when their agents may be expected back.
+        self.missing: dict[str, float] = {}
         #: Worked out when asked for, and kept until something of it changes.
         self._loads: dict[str, Load] = {}
 
@@ -67,6 +73,7 @@ class World:
     def apply(self, changes: Changes) -> bool:
         """Take over changes. True when revocations changed."""
         if changes.reset:
+            self.missing |= {n: 0.0 for n in self.clusters if n not in changes.clusters}
             for name in list(self.clusters):
                 self._forget(name)
             self.groups, self.revocations = {}, ()
@@ -98,6 +105,9 @@ class World:
 
     def look_around(self, now: float) -> None:
         """Note which clusters are out of reach now. Called about once a second, not for each job."""
+        if self.missing:
+            until = now + _BACK_WITHIN * self.alive_after
+            self.missing = {n: t or until for n, t in self.missing.items() if not t or t > now}
         unreachable = frozenset(n for n, c in self.clusters.items() if not c.reachable(now, self.alive_after))
         if unreachable != self.unreachable:
             self.unreachable = unreachable
@@ -120,6 +130,7 @@ class World:
 
     def _learn(self, record: ClusterRecord) -> None:
         self.generation += 1
+        self.missing.pop(record.name, None)
         known = self.clusters.get(record.name)
         if known is not None and known.record.digest == record.digest and known.record.matcher == record.matcher:
             known.record = record

@@ -126,7 +126,8 @@ class Ledger(Protocol):
 
     def record(self, events: Sequence[JobEvent]) -> list[Recorded]:
         """Apply events in order, fenced: a terminal state never changes, an older attempt changes nothing, and within
-        an attempt only a higher `rainbow.models.job.RANK` counts. All are kept in the history (bounded: the first few
+        an attempt only a higher `rainbow.models.job.RANK` counts, and what a scheduler says of a job that never ran
+        (`UNRUN`) ends no attempt that was accepted. All are kept in the history (bounded: the first few
         and the last), those that changed nothing with ``stale: True``. An event of an unknown job, or of a newer
         attempt than known, creates or advances the record: that is how running jobs are adopted after the store was
         lost. A `rejected` event, or a terminal one, ends the reservation of its attempt, also when it is stale.

@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 from rainbow.errors import Conflict
 from rainbow.jobspec.request import Demand
 from rainbow.models.cluster import ClusterRecord, ClusterState, Enrolment, Revocation, StateReport, StateValue
-from rainbow.models.job import RANK, TERMINAL, JobEvent, JobRecord
+from rainbow.models.job import BEGUN, RANK, TERMINAL, UNRUN, JobEvent, JobRecord
 from rainbow_workers.stores import StoreOptions
 from rainbow_workers.stores.base import Assigned, Assignment, Changes, Recorded
 from rainbow_workers.stores.history import (
@@ -408,7 +408,9 @@ def _counts(record: JobRecord | None, event: JobEvent) -> bool:
         return True
     if record.state in TERMINAL or event.attempt < record.attempt:
         return False
-    return event.attempt > record.attempt or RANK[event.state] > RANK[record.state]
+    if event.attempt > record.attempt:
+        return True
+    return RANK[event.state] > RANK[record.state] and not (event.state in UNRUN and record.state in BEGUN)
 
 
 def _brief(record: JobRecord) -> JobRecord:

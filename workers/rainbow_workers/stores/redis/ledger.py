@@ -6,7 +6,7 @@ import uuid
 from collections.abc import Sequence
 from typing import Any
 
-from rainbow.models.job import RANK, TERMINAL, JobEvent, JobRecord
+from rainbow.models.job import RANK, TERMINAL, UNRUN, JobEvent, JobRecord
 from rainbow_workers.stores import StoreOptions
 from rainbow_workers.stores.base import Assigned, Assignment, Changes, Recorded
 from rainbow_workers.stores.history import MARK_TTL, assignment_entry, event_entry, head, said, time_key
@@ -166,6 +166,7 @@ def _event(e: JobEvent) -> list[Any]:
         False if e.answer is None else opaque(e.answer),
         opaque(event_entry(e)),
         e.state == "rejected" or e.state in TERMINAL,
+        e.state in UNRUN,
     ]
 
 

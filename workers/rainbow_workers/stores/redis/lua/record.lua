@@ -1,6 +1,7 @@
 -- ARGV: call id, keep, head, bound, rank of ended states, events {{id, attempt, state, rank, at, key of times,
--- fields, answer or false, entry, whether it ends the reservation}, ...}. Gives {applied a letter each, {record, ...},
--- {{address, ...} or false, ...}}.
+-- fields, answer or false, entry, whether it ends the reservation, whether it is of a job that never ran}, ...}. Gives
+-- {applied a letter each, {record, ...}, {{address, ...} or false, ...}}.
+local BEGUN = {accepted = true, running = true}
 local keep, head, bound, ENDED = tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5])
 local events = cmsgpack.unpack(ARGV[6])
 local earlier = before(ARGV[1])
@@ -37,7 +38,7 @@ for i, e in ipairs(events) do
       local where = known and r.attempt == attempt and r.cluster or fields.cluster
       if where then ended[#ended + 1] = reservation(where, attempt, id) end
     end
-    local counts = not known or not foreign and (r.rank ~= ENDED and (attempt > r.attempt or (attempt == r.attempt and e[4] > r.rank)))
+    local counts = not known or not foreign and (r.rank ~= ENDED and (attempt > r.attempt or (attempt == r.attempt and e[4] > r.rank and not (e[11] and BEGUN[r.state]))))
     if counts then
       if not known then
         r = {id = id, created = e[5], times = {}, cancel_requested = r and r.cancel_requested, attempt = 0}
