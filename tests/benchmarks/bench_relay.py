@@ -15,12 +15,14 @@ import sys
 import tempfile
 import time
 import uuid
+from contextlib import ExitStack
 from pathlib import Path
 from statistics import median
 
 import pika
 
 from processes import Site
+from progress import Progress
 from rainbow import codec, topology
 from rainbow.brokers import ConnectOptions, connect
 from rainbow.brokers.base import Broker, Message
@@ -109,22 +111,17 @@ def _bare_process(url: str, source: str, target: str, count: int) -> dict[str, f
     return found
 
 
-def _ours(site: Site, broker: Broker, count: int) -> float:
-    """Start a scheduler process on a filled queue; jobs/s from the first dispatch to the last ack."""
-    jobs = [topology.jobs_queue(f"c{n}") for n in range(CLUSTERS)]
+def _ours(site: Site, broker: Broker, progress: Progress, count: int) -> float:
+    """Start a scheduler process on a filled queue; jobs/s from its first batch to its last."""
+    progress.reset()
     process = site.scheduler("scheduler", name=f"scheduler-{uuid.uuid4().hex[:6]}")
-    submitted = topology.SCHEDULER_QUEUE
     try:
-        eventually(lambda: broker.stats(submitted).messages < count, 60, every=0.001)
-        began = time.perf_counter()
-        first = count - broker.stats(submitted).messages
-        # Ready messages go when they are prefetched: the end is when all have arrived at the clusters.
-        eventually(lambda: sum(broker.stats(q).messages for q in jobs) >= count, 300, every=0.02)
-        wall = time.perf_counter() - began
+        rate = progress.rate(count)
+        jobs = [topology.jobs_queue(f"c{n}") for n in range(CLUSTERS)]
+        eventually(lambda: sum(broker.stats(q).messages for q in jobs) == count, 60, every=0.2)
     finally:
         site.kill(process)
-    assert first >= 0
-    return count / wall
+    return rate
 
 
 def _drain(url: str, names: list[str]) -> None:
@@ -138,7 +135,10 @@ def _drain(url: str, names: list[str]) -> None:
 def run() -> dict[str, float | None]:
     with rabbitmq() as amqp_url, redis() as redis_url, tempfile.TemporaryDirectory(prefix="rainbow-bench-") as folder:
         limits = {"dispatch_timeout": 3600}
-        with Site(Path(folder), amqp_url, redis_url, "bench:", log_level="warning", queues=limits) as site:
+        with (
+            ExitStack() as stack,
+            Site(Path(folder), amqp_url, redis_url, "bench:", log_level="warning", queues=limits) as site,
+        ):
             registrar = site.scheduler("registrar", name="registrar")
             with Client(settings=load(site.config, {})) as client:
                 eventually(lambda: _up(client), 60)
@@ -150,12 +150,13 @@ def run() -> dict[str, float | None]:
             broker.declare(topology.Topology(queues=quorum))
             token = site.token("alice")
             mine, bares = [], []
+            stack.enter_context(progress := Progress(amqp_url))
             jobs = [topology.jobs_queue(f"c{n}") for n in range(CLUSTERS)]
             for _ in range(ROUNDS):
                 fill(broker, "", "bare.in", bodies(token, JOBS))
                 bares.append(_bare_process(amqp_url, "bare.in", "bare.out", JOBS)["per_s"])
                 fill(broker, topology.SUBMIT, "submit", bodies(token, JOBS))
-                mine.append(_ours(site, broker, JOBS))
+                mine.append(_ours(site, broker, progress, JOBS))
                 _drain(amqp_url, [*jobs, "bare.out"])
             broker.close()
             site.kill(registrar)

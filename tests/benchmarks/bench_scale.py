@@ -11,10 +11,12 @@ import sys
 import tempfile
 import time
 import uuid
+from contextlib import ExitStack
 from pathlib import Path
 
 from bench_relay import CLUSTERS, JOBS, _drain, _up, bodies, fill
 from processes import Site
+from progress import Progress
 from rainbow import topology
 from rainbow.brokers import ConnectOptions, connect
 from rainbow.brokers.base import Broker
@@ -43,7 +45,7 @@ def _measured(broker: Broker, queues: list[str], count: int) -> float:
 def run() -> dict[str, float | None]:
     figures: dict[str, float | None] = {}
     with rabbitmq() as amqp_url, redis() as redis_url, tempfile.TemporaryDirectory(prefix="rainbow-bench-") as folder:
-        with Site(Path(folder), amqp_url, redis_url, "bench:", log_level="warning") as site:
+        with ExitStack() as stack, Site(Path(folder), amqp_url, redis_url, "bench:", log_level="warning") as site:
             registrar = site.scheduler("registrar", name="registrar")
             with Client(settings=load(site.config, {})) as client:
                 eventually(lambda: _up(client), 60)
@@ -56,12 +58,14 @@ def run() -> dict[str, float | None]:
             broker.declare(topology.Topology(queues=quorum))
             token = site.token("alice")
             jobs = [topology.jobs_queue(f"c{n}") for n in range(CLUSTERS)]
+            stack.enter_context(progress := Progress(amqp_url))
             for number in NUMBERS:
                 fill(broker, topology.SUBMIT, "submit", bodies(token, JOBS))
+                progress.reset()
                 processes = [
                     site.scheduler("scheduler", name=f"scheduler-{uuid.uuid4().hex[:6]}") for _ in range(number)
                 ]
-                figures[f"scale_{number}_per_s"] = _measured(broker, jobs, JOBS)
+                figures[f"scale_{number}_per_s"] = progress.rate(JOBS)
                 for process in processes:
                     site.kill(process)
                 fill(broker, "", "bare.in", bodies(token, JOBS))
