@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 WORKERS ?= 4
 SHELL := /bin/bash
 
-.PHONY: demo test lint bench simulate long-run faults oracle format clean
+.PHONY: demo test lint bench simulate long-run faults chaos oracle format clean
 
 # What running needs.
 $(VENV)/.run: pyproject.toml
@@ -51,6 +51,10 @@ long-run: $(VENV)/.dev
 faults: $(VENV)/.dev
 	./tests/ensure-servers
 	RAINBOW_TEST_REQUIRE=1 $(BIN)/pytest -n 2 tests/faults $(ARGS)
+
+# Random faults for MINUTES; SEED repeats those of a run before.
+chaos: $(VENV)/.dev
+	cd tests && ../$(BIN)/python -m faults.chaos --minutes $(or $(MINUTES),10) $(if $(SEED),--seed $(SEED))
 
 # CASES=250000 SEED=1
 oracle: $(VENV)/.dev

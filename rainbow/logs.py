@@ -89,7 +89,7 @@ def setup(level: str = "info", style: str = "text", secrets: Iterable[str] = ())
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(level.upper())
-    for noisy in ("pika", "kombu", "amqp"):
+    for noisy in ("kombu", "amqp"):  # pika is silenced by whoever uses it
         logging.getLogger(noisy).setLevel(logging.ERROR)
     # What nobody foresaw is told by the log, too, and so without secrets.
     sys.excepthook = _unforeseen

@@ -47,8 +47,8 @@ TERMINAL: frozenset[str] = frozenset(
     }
 )
 
-#: Ends that a scheduler gives a job that no cluster runs. Of a dispatch that was sent twice, one copy may come back and be
-#: judged so while the other runs: these never end an attempt that began.
+#: Ends that a scheduler gives a job that no cluster runs. Of a dispatch that was sent twice, one copy may come back and
+#: be judged so while the other runs: these never end an attempt that began.
 UNRUN: frozenset[str] = frozenset({"no-match", "unsatisfiable", "denied", "invalid", "expired"})
 BEGUN: frozenset[str] = frozenset({"accepted", "running"})
 

@@ -55,12 +55,31 @@ def run(
         ending.callback(service.stop)
         if address is not None:
             ending.callback(metrics.serve(service, address))
-        service.start()
+        if not _started(service, stop):
+            return
         log.info("workers run", extra={"action": "start", "workers": ",".join(workers)})
         while not stop.wait(0.5):
             error = service.failed()
             if error is not None:
                 raise error
+
+
+def _started(service: Service, stop: threading.Event) -> bool:
+    """Start the workers, waiting for broker and store for as long as it takes: they may come up after us. False when
+    told to stop meanwhile. Raises what waiting does not mend."""
+    from rainbow.backoff import Backoff
+    from rainbow.errors import Unavailable
+
+    backoff = Backoff(first=0.5, most=15.0)
+    while True:
+        try:
+            service.start()
+        except Unavailable as exc:
+            log.warning("not started yet, trying again: %s", exc, extra={"action": "start", "code": exc.code})
+            if backoff.wait(stop):
+                return False
+        else:
+            return True
 
 
 def build(given: Settings, workers: tuple[str, ...], *, declare: bool) -> tuple[Broker, Store, Service]:

@@ -132,6 +132,8 @@ class Intake:
             expires_at=request.expires,
             hold_until=hold_until,
             satisfy_only=request.satisfy_only,
+            # Higher when it was assigned before, and no queue took it.
+            attempt=route["attempt"] if route else 1,
         )
 
     def _principals(self, request: SubmitRequest, delivery: Delivery, moment: float) -> list[Principal]:
@@ -221,7 +223,7 @@ class Intake:
             priority=dispatch.priority,
             expires_at=dispatch.expires_at,
             hold_until=route["hold_until"],
-            attempt=dispatch.attempt + 1,
+            attempt=max(dispatch.attempt + 1, route["attempt"]),
             tried=tried,
         )
         return ticket
@@ -252,6 +254,7 @@ def route_of(job: Job) -> dict[str, Any]:
     """What a dispatch must carry so that its job can be placed elsewhere."""
     return {
         "id": job.id,
+        "attempt": job.attempt,
         "submitted_at": job.submitted_at,
         "allowed": sorted(job.allowed),
         "own": sorted(job.own),

@@ -96,21 +96,27 @@ class Placer:
         standing = iter(outcomes)
         events: list[JobEvent] = []
         told: list[dict[str, Any]] = []
+        gone: list[Ticket] = []
         for ticket, decision in zip(tickets, decisions, strict=True):
             if decision is not None and decision.status == "assigned":
                 record, repeated = next(standing)
-                if ticket.refusal is None and record is None:
+                if ticket.refusal is None and record is None and decision.cluster not in self._world.clusters:
+                    # It went with the store's data, or was deleted, since the decision.
+                    gone.append(ticket)
+                elif ticket.refusal is None and record is None:
                     self._dispatched(ticket, decision, now)
                     if not repeated:
                         told.append(assigned(ticket.job, decision.cluster, now))
                 elif ticket.refusal is None and record is not None:
-                    self._in_the_way(ticket, record, now, events)
+                    self._in_the_way(ticket, record, now, events, gone)
             elif decision is not None and ticket.refusal is None:
                 self._not_assigned(ticket, decision, now, events)
             if ticket.refusal is not None:
                 self._refused(ticket, now, events)
         told.extend(self._record(events, tickets))
-        self._publish(tickets, consumer, self._tell(told))
+        self._publish([t for t in tickets if t not in gone] if gone else tickets, consumer, self._tell(told))
+        for ticket in gone:
+            self._place_again(ticket)
 
     # -- deciding -------------------------------------------------------------------------------------------
 
@@ -181,7 +187,9 @@ class Placer:
             extra={"action": "assign", "job": job.id, "attempt": job.attempt, "cluster": decision.cluster},
         )
 
-    def _in_the_way(self, ticket: Ticket, record: JobRecord, now: float, events: list[JobEvent]) -> None:
+    def _in_the_way(
+        self, ticket: Ticket, record: JobRecord, now: float, events: list[JobEvent], gone: list[Ticket]
+    ) -> None:
         """The ledger has this job already, further on; or its id is of somebody else's."""
         job = ticket.job
         assert job is not None
@@ -193,10 +201,14 @@ class Placer:
             events.append(happened(job, "cancelled", now, detail="cancelled before it was assigned"))
             self._reply(ticket, {**(record.answer or {}), "id": job.id, "status": "cancelled", "state": "cancelled"})
             return
-        same = record.state == "assigned" and record.attempt == job.attempt and record.cluster in self._world.clusters
-        if same and ticket.delivery.redelivered:
+        standing = record.state == "assigned" and record.attempt >= job.attempt
+        if standing and ticket.delivery.redelivered:
             # The try before this one died between ledger and broker: its dispatch goes out (again).
             assert record.cluster is not None
+            job.attempt = record.attempt
+            if record.cluster not in self._world.clusters:
+                gone.append(ticket)
+                return
             ticket.messages.append(self._outgoing.dispatch(job, record.cluster, now))
             self._reply(ticket, {**(record.answer or {}), "id": job.id, "status": "assigned"})
             return
@@ -334,15 +346,19 @@ class Placer:
                 owner.failed = True
                 log.warning("publish failed", extra={"action": "publish", "job": owner.id, "detail": str(outcome)})
         for owner in elsewhere:
-            assert owner.job is not None
-            owner.job.attempt += 1
-            owner.messages.clear()
-            self._again.put(owner)
+            self._place_again(owner)
         waiting = {id(t) for t in elsewhere}
         consumer.ack([t.delivery for t in tickets if not t.failed and id(t) not in waiting])
         failed = [t.delivery for t in tickets if t.failed]
         if failed:
             consumer.requeue(failed)
+
+    def _place_again(self, ticket: Ticket) -> None:
+        """With the next batch: its attempt stands in the ledger, and was not sent."""
+        assert ticket.job is not None
+        ticket.job.attempt += 1
+        ticket.messages.clear()
+        self._again.put(ticket)
 
 
 def _placement_failure(outcome: Exception) -> str | None:

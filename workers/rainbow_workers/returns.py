@@ -18,7 +18,7 @@ from rainbow import codec, signing, topology
 from rainbow.brokers.base import Broker, Consumer, Delivery, Message
 from rainbow.errors import RainbowError
 from rainbow.models.control import AgentCommand
-from rainbow.models.job import Dispatch, JobEvent, JobRecord, Reason
+from rainbow.models.job import BEGUN, Dispatch, JobEvent, JobRecord, Reason
 from rainbow_workers import commands
 from rainbow_workers.audit import Audit
 from rainbow_workers.following import Follower
@@ -128,6 +128,9 @@ class Returns:
         dispatch = back.dispatch
         if record is None:
             return None
+        if record.attempt > dispatch.attempt:
+            # Placing knows whether that attempt was ever sent.
+            return Reason(code="error", detail="there is a later attempt")
         if record.state == "rejected" and record.attempt == dispatch.attempt:
             return Reason(code=record.code or "error", detail=record.detail or "")
         if not any(e.get("code") == _QUESTION and e.get("attempt") == dispatch.attempt for e in record.history):
@@ -176,10 +179,8 @@ class Returns:
 
 
 def _went_on(record: JobRecord, attempt: int) -> bool:
-    """Did this attempt begin, or is there a later one, or is all over?"""
-    if record.attempt != attempt:
-        return record.attempt > attempt or record.terminal
-    return record.terminal or record.state in ("accepted", "running")
+    """Did this attempt begin, or is all over?"""
+    return record.terminal or (record.attempt == attempt and record.state in BEGUN)
 
 
 def _death(headers: Mapping[str, Any]) -> str:
