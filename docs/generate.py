@@ -223,7 +223,7 @@ MEANINGS: Mapping[str, str] = {
     "agent.subsystems": "Folder of subsystem graphs: `NAME-subsystem.json` or `NAME.json`.",
     "agent.matcher": "`fluxion`: Fluxion's own walk must agree before a job is sent here.",
     "agent.admission": "Admission policy: a list of `name` and `options` of plugins of `rainbow.admission`.",
-    "agent.max_queued": "Jobs that wait to start here, at most; more are refused `busy`.",
+    "agent.max_queued": "Jobs that wait to start here, at most; more are refused `busy`. Twice as many for old ones.",
     "agent.allowed_users": "Only these users' jobs are taken.",
     "agent.values": "Values added to each report, for selection (`cost_per_node_hour`).",
     "agent.prefetch": "Jobs held undecided, at most.",
@@ -399,7 +399,11 @@ What rainbow brings, by group of entry points. [Extending rainbow](../extending/
 #: By group and name; of others the first sentence of the class is taken.
 PLUGINS: Mapping[tuple[str, str], str] = {
     ("selection", "least-loaded"): "The better of two clusters drawn at random, by the share of what is left there.",
-    ("admission", "max-queued"): "At most `limit` jobs that wait to start; more are refused `busy`.",
+    (
+        "admission",
+        "max-queued",
+    ): "At most `limit` jobs that wait to start; more are refused `busy`. Ever more for a job with its age,"
+    " to twice as many after `patience` (600) seconds: none is overtaken for ever.",
     ("admission", "max-running"): "At most `limit` jobs, waiting or running; more are refused `busy`.",
     ("admission", "allowed-users"): "Only these `users`.",
     ("admission", "time-window"): "Only between `start` and `end` (`HH:MM`, local time).",

@@ -5,9 +5,10 @@ A plugin is made with its options as keyword arguments; all are asked in the ord
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, time
+from time import time as clock_time
 from typing import Any, Protocol
 
 from rainbow import plugins
@@ -41,17 +42,28 @@ class Admission(Protocol):
 
 
 class MaxQueued:
-    """At most `limit` jobs that wait to start; more are refused `busy`, and come back when there is room."""
+    """At most `limit` jobs that wait to start; more are refused `busy`, and come back when there is room.
 
-    def __init__(self, limit: int) -> None:
-        if limit < 0:
-            raise InvalidSettings("max-queued needs a limit of 0 or more")
+    They come back ever more rarely, and others that come just then would always be first. So the limit rises with a
+    job's age, to twice as many after `patience` seconds since it was submitted (0: it does not): who waits longest gets
+    in next.
+    """
+
+    def __init__(self, limit: int, patience: float = 600.0, clock: Callable[[], float] = clock_time) -> None:
+        if limit < 0 or patience < 0:
+            raise InvalidSettings("max-queued needs a limit and a patience of 0 or more")
         self.limit = limit
+        self.patience = patience
+        self._clock = clock
 
     def check(self, job: Dispatch, spec: Jobspec, load: Load) -> Refusal | None:
-        if load.queued < self.limit:
+        room = self.limit
+        if self.patience:
+            age = max(0.0, self._clock() - job.submitted_at)
+            room += int(self.limit * min(1.0, age / self.patience))
+        if load.queued < room:
             return None
-        return Refusal("busy", f"{load.queued} jobs wait here already, {self.limit} may")
+        return Refusal("busy", f"{load.queued} jobs wait here already, {room} may")
 
 
 class MaxRunning:

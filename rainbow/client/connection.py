@@ -9,16 +9,26 @@ from typing import Any
 from rainbow import settings as settings_module
 from rainbow.backoff import Backoff
 from rainbow.brokers import connect, redact
-from rainbow.brokers.base import Broker, Message
+from rainbow.brokers.base import Broker, Message, Receipt
 from rainbow.client.credentials import Credentials, peek
 from rainbow.client.mailbox import Mailbox
 from rainbow.client.reach import why_not
 from rainbow.client.rpc import Rpc
-from rainbow.errors import BrokerUnavailable, PublishFailed, QueueFull, RainbowError, Unroutable
+from rainbow.errors import (
+    BrokerBlocked,
+    BrokerUnavailable,
+    PublishFailed,
+    QueueFull,
+    RainbowError,
+    TimedOut,
+    Unroutable,
+)
 from rainbow.settings import Settings
 
 #: Seconds the first connection may take before the socket is asked what is wrong.
 _PATIENCE = 1.0
+#: Seconds for which the broker may take nothing (memory or disk alarm) before that is told.
+_BLOCKED = 3.0
 
 
 class Connection:
@@ -89,7 +99,7 @@ class Connection:
         waiting = list(messages)
         while True:
             receipt = self.broker.publish(waiting)
-            outcomes = receipt.wait(max(0.1, end - time.monotonic()))
+            outcomes = self._outcomes(receipt, end, waiting)
             failed = [(m, o) for m, o in zip(waiting, outcomes, strict=True) if o is not None]
             if not failed:
                 return
@@ -99,6 +109,22 @@ class Connection:
             if final is not None or time.monotonic() + delay > end:
                 raise _not_submitted(final or failed[0][1], waiting)
             time.sleep(delay)
+
+    def _outcomes(self, receipt: Receipt, end: float, messages: Sequence[Message]) -> list[RainbowError | None]:
+        """Of a receipt, by `end`; sooner when the broker says that it takes nothing now."""
+        refused_at: float | None = None
+        while True:
+            now = time.monotonic()
+            try:
+                return receipt.wait(min(0.5, max(0.1, end - now)))
+            except TimedOut:
+                blocked = self.broker.status.blocked
+                refused_at = None if blocked is None else refused_at or now
+                if refused_at is not None and now - refused_at >= _BLOCKED:
+                    told = BrokerBlocked(f"the broker takes no messages now ({blocked}): try again after some seconds")
+                    raise _not_submitted(told, messages) from None
+                if now >= end:
+                    raise
 
 
 def connect_options(settings: Settings, credentials: Credentials, name: str) -> Any:

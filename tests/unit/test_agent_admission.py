@@ -20,8 +20,23 @@ def job(user: str = "alice") -> Dispatch:
     return Dispatch(id="a", attempt=1, cluster="blue", jobspec={}, user=user, submitted_at=0, assigned_at=0)
 
 
+def test_who_waits_longest_gets_into_a_full_place_next() -> None:
+    """S29: ever more room with age, and never more than twice as many."""
+    now = 1000.0
+    rule = MaxQueued(4, patience=100.0, clock=lambda: now)
+
+    def let_in(age: float) -> int:
+        aged = job().model_copy(update={"submitted_at": now - age})
+        return sum(rule.check(aged, SPEC, Load(queued, 0)) is None for queued in range(50))
+
+    assert [let_in(age) for age in (0, 24, 25, 50, 99, 100, 1e9, -1e9)] == [4, 4, 5, 6, 7, 8, 8, 4]
+    assert MaxQueued(0, clock=lambda: 1e9).check(job(), SPEC, Load(0, 0)) is not None
+    with pytest.raises(InvalidSettings):
+        MaxQueued(1, patience=-1)
+
+
 def test_max_queued() -> None:
-    rule = MaxQueued(2)
+    rule = MaxQueued(2, patience=0)
     assert rule.check(job(), SPEC, Load(queued=1, running=50)) is None
     refusal = rule.check(job(), SPEC, Load(queued=2, running=0))
     assert refusal is not None
