@@ -492,6 +492,9 @@ class Agent:
             try:
                 if self._limbo is not None and self.state == "running":
                     self._limbo.look()
+                if self._intake is not None and self._intake.trouble is not None:
+                    # Who registers has its queues made again, if they are gone, and gets a fresh token.
+                    self.registrar.request("its queue cannot be read")
                 if time.monotonic() - pruned > 3600:
                     self.journal.prune(KEEP)
                     pruned = time.monotonic()

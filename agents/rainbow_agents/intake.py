@@ -146,8 +146,13 @@ class Intake:
 
     @property
     def paused(self) -> str | None:
-        """Why no jobs are taken: that of ours, or the broker that gives us none. None while they are."""
-        return self._paused or getattr(self._consumer, "trouble", None)
+        """Why no jobs are taken: ours not to, or the broker that gives us none. None while they are."""
+        return self._paused or self.trouble
+
+    @property
+    def trouble(self) -> str | None:
+        """Why the broker gives us nothing from the queue, while it does not."""
+        return getattr(self._consumer, "trouble", None)
 
     @property
     def in_flight(self) -> int:

@@ -18,7 +18,8 @@ class ClusterRecord(OpenWire):
     `identity` is the secret-free mark of who registered (made by the agent, kept in its state folder), `owner` the
     subject of the token that did it first. `agent_jti` is the token its agent was given last, and `epoch` counts how
     often that agent was revoked: each time the registration gets another name, and with it other keys. From
-    `barred_at` on (0: not) it waits for an agent whose token was issued later.
+    `barred_at` on (0: not) it waits for an agent whose token was issued later. At `emptied_at` (0: never) its queue was
+    found to be gone: what was assigned before then and not taken is lost, which is still to be said.
     """
 
     name: ClusterName
@@ -34,6 +35,7 @@ class ClusterRecord(OpenWire):
     agent_jti: str = ""
     epoch: int = 0
     barred_at: float = 0.0
+    emptied_at: float = 0.0
 
 
 class ClusterState(OpenWire):

@@ -17,7 +17,7 @@ from proxy import Proxy
 
 from agentrig import Agents, ended, shell, submit
 from rainbow import topology
-from rainbow_agents.executors.base import Context, Held, Listener, Submitted, Work
+from rainbow_agents.executors.base import Context, Ended, Held, Listener, Started, Submitted, Work
 from rainbow_agents.executors.dry_run import DryRunExecutor
 from rig import Rig, eventually, resources
 from servers import Private, RabbitServer
@@ -309,3 +309,47 @@ def test_held_and_forgotten_jobs_are_ended(rig: Rig, agents: Agents) -> None:
     eventually(lambda: all(f.mark != mark for f in executor.recover([]).jobs), 30)
     assert mark.id not in executor.starts
     assert Held(mark, "x").mark == mark
+
+
+class Deaf(Counting):
+    """Tells only some of what happens."""
+
+    def __init__(self, context: Context, listener: Listener) -> None:
+        self._heard = listener
+        self._chance = random.Random(3)
+        self.untold = 0
+        super().__init__(context, self._some)
+
+    def _some(self, happening: Any) -> None:
+        if isinstance(happening, Started | Ended) and self._chance.random() < 0.3:
+            self.untold += 1
+        else:
+            self._heard(happening)
+
+
+def test_what_the_executor_did_not_tell_is_found_out(rig: Rig, agents: Agents) -> None:
+    """S48: of starts and ends a third is lost on the way; comparing closes all gaps."""
+    made: list[Deaf] = []
+
+    def executor(context: Context, listener: Listener) -> Deaf:
+        made.append(Deaf(context, listener))
+        return made[-1]
+
+    agents.start(graph=WIDE, parts={"executor": executor, "reconcile_every": 1.0})
+    ids = submit(rig, 200, lambda _: shell("true"))
+    check(rig, made[0], ids)
+    assert made[0].untold > 50
+
+
+def test_a_job_that_ended_unseen_and_was_purged_is_lost_and_not_run_again(rig: Rig, agents: Agents) -> None:
+    """S42: that the executor has no trace of it left is no reason to think that it never ran."""
+    executor = start(agents, rig, options={"run_s": 60.0})
+    ids = submit(rig, 3, lambda _: shell("true"))
+    for job in ids:
+        rig.until(job, "running", 60)
+    agents.running.pop().stop()
+    after = start(agents, rig, parts={"reconcile_every": 1.0})  # one that knows of nothing
+    records = ended(rig, ids, 60)
+    assert {(r["state"], r["attempt"]) for r in records.values()} == {("lost", 1)}
+    assert executor.starts == Counter(ids)
+    assert not after.starts

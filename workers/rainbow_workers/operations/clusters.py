@@ -26,7 +26,7 @@ from rainbow.models.control import (
     SetGroup,
     SetSubsystem,
 )
-from rainbow.models.job import JobEvent
+from rainbow.models.job import JobEvent, JobRecord
 from rainbow.resources import Summary, read_graph
 from rainbow.tokens import LEEWAY, Principal
 from rainbow_workers.keys import ClusterKeys
@@ -42,8 +42,14 @@ log = logging.getLogger(__name__)
 BARRED = "its agent was revoked"
 #: Seconds that a dispatch given back by a barred cluster has, on top of its time in the queue, to be placed elsewhere.
 _SETTLING = 60.0
+#: Seconds for an agent to say what it had taken of a queue that was deleted under it.
+_LAST_WORDS = 150.0
+#: Why a job is lost whose dispatch went with its queue.
+EMPTIED = "the queue of its cluster was deleted with its dispatch in it: submit it again"
 #: Seconds between looks at what barred clusters had.
 _SETTLE_EVERY = 2.0
+#: Jobs looked at in one go.
+_AT_ONCE = 10_000
 #: How long to wait for one more dispatch in the queue of a cluster that is being deleted.
 _EMPTY_AFTER = 1.0
 
@@ -83,6 +89,14 @@ class ClusterOperations:
         summary = _summary(request)
         now = self._clock()
         epoch = known.record.epoch if known else 0
+        emptied_at = known.record.emptied_at if known else 0.0
+        if known is not None and not known.record.barred_at and not self._has_queue(request.cluster):
+            log.warning(
+                "its queue is gone, with what was in it", extra={"action": "emptied", "cluster": request.cluster}
+            )
+            emptied_at = now
+            # Written down before there is a queue again: a try that dies half-way does not forget it.
+            self._put(known.record.model_copy(update={"emptied_at": now}), known)
         registration = _registration(request.cluster, request.identity, epoch)
         secret = self._issuer.for_agent(request.cluster)
         record = ClusterRecord(
@@ -98,6 +112,7 @@ class ClusterOperations:
             owner=known.record.owner if known else caller.sub,
             agent_jti=secret.jti,
             epoch=epoch,
+            emptied_at=emptied_at,
         )
         self._broker.declare(topology.cluster(request.cluster, self._limits))
         self._put(record, known)
@@ -189,6 +204,7 @@ class ClusterOperations:
         if now < self._settle_at:
             return
         self._settle_at = now + _SETTLE_EVERY
+        self.settle_emptied()
         with self._world.lock:
             barred = [self._world.clusters[n].record for n in self._world.drained if n in self._world.clusters]
         for record in (r for r in barred if r.barred_at):
@@ -201,6 +217,29 @@ class ClusterOperations:
                         for j in jobs
                     ]
                 )
+
+    def settle_emptied(self) -> None:
+        """End as `lost` the jobs whose dispatches went with a queue that somebody deleted, once its agent has had time
+        to say which of them it had taken before."""
+        now = self._clock()
+        with self._world.lock:
+            emptied = [c for c in self._world.clusters.values() if c.record.emptied_at]
+        for cluster in emptied:
+            record = cluster.record
+            if now - record.emptied_at < _LAST_WORDS:
+                continue
+            waiting = self._store.jobs.find(state="assigned", cluster=record.name, user=None, limit=_AT_ONCE)
+            lost = [
+                job
+                for start in range(0, len(waiting), 500)
+                for job in self._store.jobs.get([j.id for j in waiting[start : start + 500]])
+                if job is not None and _assigned_before(job, record.emptied_at)
+            ]
+            self._store.jobs.record(
+                [JobEvent(id=j.id, attempt=j.attempt, state="lost", at=now, code="lost", detail=EMPTIED) for j in lost]
+            )
+            if len(waiting) < _AT_ONCE or not lost:
+                self._put(record.model_copy(update={"emptied_at": 0.0}), cluster)
 
     # -- changing -------------------------------------------------------------------------------------------
 
@@ -356,6 +395,14 @@ def _names_agent(revocation: Revocation, record: ClusterRecord) -> bool:
     if revocation.kind == "sub":
         return revocation.value == agent_of(record.name)
     return revocation.value == record.agent_jti
+
+
+def _assigned_before(job: JobRecord, moment: float) -> bool:
+    """Was the attempt that counts assigned before `moment`?"""
+    if job.state != "assigned":
+        return False
+    times = [float(e["at"]) for e in job.history if e.get("state") == "assigned" and e.get("attempt") == job.attempt]
+    return max(times, default=job.times.get("assigned", moment)) < moment
 
 
 def _registration(cluster: str, identity: str, epoch: int) -> str:
