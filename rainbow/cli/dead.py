@@ -81,7 +81,7 @@ def show(
     if as_json:
         output.document({**letter.plain(), "body": letter.body()})
         return
-    output.fields({**letter.plain(), "time": output.stamp(letter.at)})
+    output.fields({**letter.plain(), "time": output.stamp(letter.at), "history": "; ".join(letter.history) or None})
     body = letter.body()
     output.line("")
     output.line(body if isinstance(body, str) else json.dumps(body, indent=2, ensure_ascii=False, default=str))

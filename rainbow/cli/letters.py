@@ -36,7 +36,7 @@ class Letter:
     def key(self) -> str:
         """A short name, the same at each look."""
         d = self.delivery
-        parts = (self.at, self.exchange, self.routing_key, d.message_id, d.correlation_id)
+        parts = (self.at, self.exchange, self.routing_key, d.message_id, d.correlation_id, self.replayed)
         return hashlib.sha256(repr(parts).encode() + d.body).hexdigest()[:10]
 
     @property
@@ -76,6 +76,29 @@ class Letter:
         size = self._header("rainbow-bytes")
         return isinstance(size, int) and size > _KEPT
 
+    @property
+    def replayed(self) -> int:
+        """How often it was replayed, and died again."""
+        count = self._header("rainbow-replayed")
+        return count if isinstance(count, int) else 0
+
+    @property
+    def history(self) -> list[str]:
+        """What it was through before, newest first, a line each."""
+        lines = []
+        for death in self._header("rainbow-x-death") or self._header("x-death") or []:
+            if isinstance(death, dict):
+                times = (
+                    f", {death['count']} times" if isinstance(death.get("count"), int) and death["count"] > 1 else ""
+                )
+                lines.append(f"{death.get('reason')} in {death.get('queue')}{times}")
+        returned = self._header("rainbow-x-delivery-count") or 0
+        if isinstance(returned, int) and returned:
+            lines.insert(0, f"delivered {returned + 1} times")
+        if self.replayed:
+            lines.insert(0, f"replayed {self.replayed} time{'s' if self.replayed > 1 else ''}")
+        return lines
+
     def body(self) -> Any:
         """The body as a mapping where it is one, else as text. Without secrets, also where the broker itself put the
         message aside."""
@@ -105,8 +128,9 @@ class Letter:
             binary = (d.content_type or "").startswith(codec.MSGPACK)
             body = codec.encode_msgpack(data) if binary else codec.encode_json(data)
         kept = {k: v for k, v in d.headers.items() if not k.startswith(("x-", "rainbow-reason", "rainbow-detail"))}
-        for name in ("queue", "exchange", "routing-key", "time", "bytes"):
+        for name in ("queue", "exchange", "routing-key", "time", "bytes", "x-death", "x-delivery-count"):
             kept.pop(f"rainbow-{name}", None)
+        kept["rainbow-replayed"] = self.replayed + 1
         return Message(
             self.exchange,
             self.routing_key,
@@ -115,7 +139,7 @@ class Letter:
             message_id=d.message_id,
             correlation_id=d.correlation_id,
             priority=d.priority,
-            headers=kept or None,
+            headers=kept,
         )
 
     def plain(self) -> dict[str, Any]:
@@ -130,6 +154,7 @@ class Letter:
             "message_id": self.delivery.message_id,
             "content_type": self.delivery.content_type,
             "bytes": self._header("rainbow-bytes") or len(self.delivery.body),
+            "history": self.history,
         }
 
     def _header(self, name: str) -> Any:

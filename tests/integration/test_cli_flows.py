@@ -459,7 +459,16 @@ def test_dead_letters_are_listed_shown_replayed_and_dropped(rainbow: Rainbow, sh
         assert len(sh("dead list --json").json["letters"]) == 2
     sh(f"dead replay {letters[0]['key']}")  # it is still nonsense, so it dies once more, later than the other
     eventually(lambda: len(sh("dead list --json").json["letters"]) == 2)
+    # It is another letter now, which says that it was replayed: the old name is of none, and of two names one is not
+    # enough to do anything.
+    sh(f"dead replay {letters[0]['key']}", code=5)
+    now = sh("dead list --json").json["letters"]
+    assert [x["history"] for x in now] == [[], ["replayed 1 time"]]
+    sh(f"dead drop {now[0]['key']} 0123456789", code=5)
+    sh("dead drop", code=2)
+    sh(f"dead drop --all {now[0]['key']}", code=2)
     sh("dead drop --all --reason nothing")
+    assert sh(f"dead drop {now[0]['key']} --reason nothing --json").json["dropped"] == []
     assert len(sh("dead list --json").json["letters"]) == 2
     assert len(sh("dead drop --all --json").json["dropped"]) == 2
     assert "no dead letters" in sh("dead list").err

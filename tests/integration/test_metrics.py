@@ -14,7 +14,8 @@ from rig import Rig, eventually
 from servers import free_ports
 
 
-def test_decisions_deliveries_and_clusters_are_counted() -> None:
+def test_decisions_deliveries_clusters_and_queues_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(metrics.Depths, "EVERY", 0.2)
     name, [port] = uuid.uuid4().hex, free_ports(1)
     with Rig(f"memory://{name}", f"memory://{name}") as rig:
         stop = metrics.serve(rig.service, f"127.0.0.1:{port}")
@@ -33,6 +34,10 @@ def test_decisions_deliveries_and_clusters_are_counted() -> None:
                 return {k: float(v) for k, v in re.findall(r"^(rainbow_\S+) (\S+)$", text, re.MULTILINE)}
 
             found = eventually(lambda: scrape() if scrape().get('rainbow_clusters{state="drained"}') else None)
+            dead = 'rainbow_queue_messages{queue="rainbow.dead"}'
+            eventually(lambda: scrape().get(dead) == 0)
+            rig.publish(b"{nonsense")
+            eventually(lambda: scrape().get(dead) == 1)
         finally:
             stop()
     assert found['rainbow_jobs_total{outcome="assigned"}'] == 3

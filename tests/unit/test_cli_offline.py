@@ -20,6 +20,7 @@ from rainbow.brokers.base import Delivery
 from rainbow.cli import output
 from rainbow.cli.letters import Letter
 from rainbow.errors import InvalidInput
+from rainbow_workers.dead import letter as letter_of
 from running import Shell, alone
 
 
@@ -250,7 +251,7 @@ def test_a_letter_of_the_workers() -> None:
     again = letter.replay("mine")
     assert (again.exchange, again.routing_key, again.message_id) == ("rainbow.submit", "submit", "m")
     assert json.loads(again.body) == {"id": "1", "token": "mine"}
-    assert again.headers == {"kept": 1}
+    assert again.headers == {"kept": 1, "rainbow-replayed": 1}
 
 
 def test_a_letter_of_the_broker() -> None:
@@ -265,7 +266,26 @@ def test_a_letter_of_the_broker() -> None:
     assert (letter.reason, letter.queue, letter.at) == ("delivery_limit", "rainbow.agent.blue", None)
     again = letter.replay(None)
     assert (again.exchange, again.routing_key) == ("rainbow.agents", "blue")
-    assert again.headers == {"rainbow-signature": "k:abc"}
+    assert again.headers == {"rainbow-signature": "k:abc", "rainbow-replayed": 1}
+    assert letter.history == ["delivery_limit in rainbow.agent.blue"]
+
+
+def test_a_letter_tells_what_it_was_through() -> None:
+    """Also of what happened before the worker found it out, and of replays in vain."""
+    deaths = [{"queue": "rainbow.jobs.blue", "reason": "expired", "count": 2}, {"queue": "q", "reason": "rejected"}]
+    came = {"x-death": deaths, "x-delivery-count": 3, "rainbow-replayed": 2}
+    made = letter_of(Delivery("rainbow.rejected", b"{}", exchange="rainbow.rejected", headers=came), "invalid", "no")
+    letter = Letter(Delivery("rainbow.dead", made.body, headers=dict(made.headers or {})))
+    assert letter.history == [
+        "replayed 2 times",
+        "delivered 4 times",
+        "expired in rainbow.jobs.blue, 2 times",
+        "rejected in q",
+    ]
+    assert letter.reason == "invalid"
+    assert letter.plain()["history"] == letter.history
+    again = letter.replay(None)
+    assert again.headers == {"rainbow-replayed": 3}
 
 
 def test_letters_that_cannot_be_replayed() -> None:

@@ -10,6 +10,8 @@ from rainbow.brokers.base import Delivery, Message
 from rainbow.logs import redact
 
 _MAX_BODY = 256 << 10
+#: What a message was through before: put aside by the broker, delivered in vain, replayed by an operator.
+_HISTORY = ("x-death", "x-delivery-count", "rainbow-replayed")
 
 
 def letter(delivery: Delivery, code: str, detail: str) -> Message:
@@ -23,6 +25,9 @@ def letter(delivery: Delivery, code: str, detail: str) -> Message:
         "rainbow-time": int(time.time()),  # AMQP 0-9-1 clients disagree about floats in headers
         "rainbow-bytes": len(delivery.body),
     }
+    for name in _HISTORY:
+        if delivery.headers.get(name):
+            headers[f"rainbow-{name.removeprefix('rainbow-')}"] = delivery.headers[name]
     return Message(
         topology.DEAD,
         code,

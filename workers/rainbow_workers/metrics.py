@@ -6,11 +6,14 @@ Labels are bounded: workers, kinds of outcome, states of clusters; never names o
 from __future__ import annotations
 
 import re
+import threading
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from rainbow.errors import InvalidSettings
+from rainbow import topology
+from rainbow.brokers.base import Broker
+from rainbow.errors import InvalidSettings, RainbowError
 from rainbow_workers.service import Service
 
 #: A name or an address; empty for our own machine.
@@ -29,14 +32,18 @@ def serve(service: Service, address: str) -> Callable[[], None]:
     host, _, port = address.rpartition(":")
     if not port.isdigit() or int(port) > 65_535 or not _HOST.fullmatch(host):
         raise InvalidSettings("scheduler.metrics is HOST:PORT, as 127.0.0.1:9100: no URL, no user, no path")
+    depths = Depths(service.broker)
     registry = CollectorRegistry()
-    registry.register(Collector(service))
+    registry.register(Collector(service, depths))
     try:
         server, thread = start_http_server(int(port), host or "127.0.0.1", registry)
     except OSError as exc:
         raise InvalidSettings(f"metrics cannot be served on {address}: {exc.strerror or exc}") from None
 
+    depths.start()
+
     def stop() -> None:
+        depths.stop()
         server.shutdown()
         server.server_close()
         thread.join(5)
@@ -44,11 +51,39 @@ def serve(service: Service, address: str) -> Callable[[], None]:
     return stop
 
 
+class Depths(threading.Thread):
+    """How many messages wait in the queues that there is one of, dead letters among them: asked for from time to time,
+    so that a broker which answers nothing keeps no scrape waiting."""
+
+    EVERY = 5.0
+    QUEUES = tuple(queue.name for queue in topology.core().queues)
+
+    def __init__(self, broker: Broker) -> None:
+        super().__init__(name="rainbow-depths", daemon=True)
+        self._broker = broker
+        self._stopping = threading.Event()
+        #: By queue; empty while they cannot be known.
+        self.known: dict[str, int] = {}
+
+    def run(self) -> None:
+        while True:
+            try:
+                self.known = {name: self._broker.stats(name).messages for name in self.QUEUES}
+            except RainbowError:  # of what is wrong with the broker the log is full already
+                self.known = {}
+            if self._stopping.wait(self.EVERY):
+                return
+
+    def stop(self) -> None:
+        self._stopping.set()
+
+
 class Collector:
     """What prometheus-client asks at each scrape."""
 
-    def __init__(self, service: Service) -> None:
+    def __init__(self, service: Service, depths: Depths) -> None:
         self._service = service
+        self._depths = depths
 
     def collect(self) -> Iterator[Any]:
         from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
@@ -72,4 +107,9 @@ class Collector:
         clusters.add_metric(["unreachable"], unreachable)
         throttled = GaugeMetricFamily("rainbow_clusters_throttled", "Clusters on which jobs fail at once.")
         throttled.add_metric([], len(world.throttled))
-        yield from (handled, progress, outcomes, clusters, throttled)
+        waiting = GaugeMetricFamily(
+            "rainbow_queue_messages", "Messages waiting, by queue; in rainbow.dead those that died.", labels=["queue"]
+        )
+        for name, count in sorted(self._depths.known.items()):
+            waiting.add_metric([name], count)
+        yield from (handled, progress, outcomes, clusters, throttled, waiting)

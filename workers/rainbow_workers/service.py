@@ -82,7 +82,7 @@ class ServiceOptions:
 
 class Service:
     def __init__(self, broker: Broker, store: Store, ring: KeyRing, options: ServiceOptions | None = None) -> None:
-        self._broker = broker
+        self.broker = self._broker = broker
         self._store = store
         self._options = options or ServiceOptions()
         self._verifier = Verifier(ring)
