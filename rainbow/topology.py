@@ -211,7 +211,7 @@ def cluster(name: str, limits: Limits | None = None) -> Topology:
                 bindings=((AGENTS, name),),
                 dead_letter=DEAD,
                 max_length=lim.max_cluster_jobs,
-                delivery_limit=lim.delivery_limit,
+                delivery_limit=lim.core_delivery_limit,
                 kind=lim.kind,
             ),
         )

@@ -571,13 +571,10 @@ class Tap:
         consumer = self._broker.consume(topology.DEAD_QUEUE, prefetch=1000)
         out: list[Letter] = []
         while got := consumer.take(1000, 1.0):
-            out += [
-                (d.headers.get("rainbow-queue"), d.headers.get("rainbow-reason"), d.headers.get("rainbow-detail"))
-                for d in got
-            ]
+            out += [Letter(delivery) for delivery in got]
             consumer.ack(got)
         consumer.cancel()
-        return [tuple(map(str, x)) for x in out]  # type: ignore[misc]
+        return out
 
     def close(self) -> None:
         self._broker.close()
@@ -616,6 +613,9 @@ def judge(yard: Yard, load: Load, tap: Tap, say: Callable[[str], None]) -> Verdi
             f"not over: {job} started {starts.get(job)} record {client.status([job])[0]!r}"[:700]
             for job in missing[:10]
         ]
+        if missing:
+            for command in ("list_queues name messages_ready messages_unacknowledged consumers", "list_consumers"):
+                say(yard.rabbit.server.ctl("-p", yard.vhost, *command.split()))
         if len(missing) > 10:
             problems.append(f"and {len(missing) - 10} more are not over")
     time.sleep(2.0)

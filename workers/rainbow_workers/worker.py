@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from rainbow.backoff import Backoff
@@ -34,10 +34,12 @@ class Task(Protocol):
 
 class Patient:
     """A consumer that gives a delivery back only after a pause, so that what cannot be handled now does not spin
-    through the broker, nor use up its delivery limit, at full speed."""
+    through the broker, nor use up its delivery limit. None goes back while the broker takes no messages (`blocked`):
+    it could not be handled then either."""
 
-    def __init__(self, consumer: Consumer, pause: float = 1.0) -> None:
+    def __init__(self, consumer: Consumer, pause: float = 1.0, blocked: Callable[[], bool] = lambda: False) -> None:
         self.consumer = consumer
+        self._blocked = blocked
         self.address = consumer.address
         self._pause = pause
         self._lock = threading.Lock()
@@ -63,6 +65,8 @@ class Patient:
         self.consumer.cancel()
 
     def give_back(self, now: float) -> None:
+        if self._held and self._blocked():
+            return
         with self._lock:
             due = [d for at, d in self._held if at <= now]
             self._held = [(at, d) for at, d in self._held if at > now]
@@ -108,7 +112,8 @@ class Worker(threading.Thread):
                 try:
                     self._task.ready()
                     if consumer is None:
-                        consumer = Patient(self._broker.consume(self._task.queue, prefetch=self._prefetch))
+                        made = self._broker.consume(self._task.queue, prefetch=self._prefetch)
+                        consumer = Patient(made, blocked=lambda: self._broker.status.blocked is not None)
                         log.info("worker consumes", extra={"action": "consume", "queue": self._task.queue})
                     deliveries = consumer.take(self._batch, self._poll)
                     self._task.handle(deliveries, consumer)
