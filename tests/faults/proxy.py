@@ -106,10 +106,18 @@ class Proxy:
             except OSError:
                 client.close()
                 continue
-            for sock in (client, server):
-                sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            try:
+                for sock in (client, server):
+                    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            except OSError:  # gone already
+                client.close()
+                server.close()
+                continue
             with self._lock:
-                self._pairs.add(_Pair(self, client, server))
+                pair = _Pair(self, client, server)
+                self._pairs.add(pair)
+            if self._closed or self._refusing:  # said while the server was being reached
+                pair.close(reset=True)
 
     def _let_through(self, pair: _Pair, up: bool) -> bool:
         self._flow.wait()

@@ -160,6 +160,7 @@ def test_short_losses_of_contact_restart_nothing(yard: Yard, load: Load) -> None
             wait_until(lambda: time.time() - (client.cluster("blue").heartbeat_at or 0) < 3, 30, what="it is back")
 
 
+@pytest.mark.slow
 def test_clocks_are_stepped(yard: Yard, load: Load) -> None:
     """S55: by less than the leeway, forth and back, under way: nothing is refused, expired or lost for it."""
     for seconds in (45.0, -45.0, 0.0):
