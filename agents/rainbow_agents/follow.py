@@ -24,7 +24,7 @@ log = logging.getLogger(__name__)
 _BATCH = 1000
 #: Seconds that news of a job nobody knows is kept: its handle may be about to be written down.
 _UNKNOWN = 60.0
-#: Seconds after the executor came up when it is compared once more: submissions may come in late (flux.md 5).
+#: Seconds after the executor came up when it is compared once more: submissions may come in late.
 _LATE = 6.0
 #: Seconds that a try to submit may be under way before its held job is nobody's.
 _ABANDONED = 900.0

@@ -116,6 +116,7 @@ class TestLocal(RunningExecutorContract):
         assert not _alive(task)
 
     def test_jobs_start_in_order_of_priority_as_cores_get_free(self, rig: Rig, tmp_path: Path) -> None:
+        """S28: on the cluster, too, urgent jobs that came later start earlier."""
         first = rig.work(f"while [ ! -e {tmp_path}/go ]; do sleep 0.02; done", cores=16, demand=Demand(0, 16, 0))
         rig.executor.release([rig.submit(first)])
         rig.wait_for("Started", first.mark)

@@ -299,7 +299,7 @@ def test_a_full_disk_stops_the_taking_and_heals(rig: Rig, agents: Agents) -> Non
 
 
 def test_held_and_forgotten_jobs_are_ended(rig: Rig, agents: Agents) -> None:
-    """A held job that no agent wrote down (killed in between) is ended by the sweep."""
+    """S45: a held job that no agent wrote down (killed in between) is ended by the sweep."""
     executor = start(agents, rig, parts={"reconcile_every": 0.5})
     from rainbow.jobspec.request import Demand
     from rainbow_agents.executors.base import Mark

@@ -267,7 +267,7 @@ def test_a_poison_job_is_refused_after_three_tries_and_alone(
 
 
 def test_killed_right_after_each_step(rig: Rig, agents: Agents, ledger: Ledger, tmp_path: Path) -> None:
-    """The five instants around one start (flux.md 5): after submit, written down, confirmed, released, acked."""
+    """S05: the five instants around one start: after submit, written down, confirmed, released, acked."""
     steps = ["submit", "decide", "confirm", "release", "ack"]
     agents.program(executor="local", graph=WIDE).terminate()
     first = agents.program(executor="local", graph=WIDE)

@@ -58,6 +58,7 @@ def view(rig: Rig, name: str) -> dict[str, object]:
 
 
 def test_a_cluster_that_fails_everything_is_throttled_probed_and_comes_back(rig: Rig) -> None:
+    """S32: few jobs are burnt on it, however idle it looks."""
     # The broken one is by far the largest: it always looks the least loaded.
     rig.register("black", graph=resources(nodes=64))
     rig.register("good", graph=resources(nodes=4))
@@ -123,6 +124,7 @@ def test_what_counts_as_failing_at_once(state: str, times: dict[str, float], fas
 
 
 def test_waiting_jobs_of_a_lost_cluster_move_at_a_bounded_rate(rig: Rig) -> None:
+    """S37: those that are left are not flooded, and each job moves once."""
     rig.register("lost")
     rig.report("lost")  # its agent was there once, and is not heard of again
     jobs = 60

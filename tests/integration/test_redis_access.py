@@ -110,6 +110,7 @@ def test_a_user_with_no_more_than_needed(private_redis: Private[RedisServer], ad
 
 @pytest.mark.parametrize("policy", ["allkeys-lru", "allkeys-random", "volatile-ttl"])
 def test_an_evicting_policy_is_warned_of(private_redis: Private[RedisServer], admin: redis.Redis, policy: str) -> None:
+    """S51: a store that throws records away under memory pressure is not taken silently."""
     store = open_store(StoreOptions(private_redis.server.url))
     assert store.warnings() == []
     admin.config_set("maxmemory-policy", policy)

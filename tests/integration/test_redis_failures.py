@@ -290,6 +290,7 @@ def test_replies_lost_for_good(relay: Relay, relayed: Store) -> None:
 
 
 def test_a_primary_that_became_a_replica(store: Store, admin: redis.Redis) -> None:
+    """S49: refused writes are said to be so, and the same store object writes again once it may."""
     version = store.clusters.changes(0).version
     (nowhere,) = free_ports(1)
     batch = [assignment(new_id()) for _ in range(3)]
@@ -310,6 +311,7 @@ def test_a_primary_that_became_a_replica(store: Store, admin: redis.Redis) -> No
 def test_a_replica_takes_over_behind_the_same_address(
     private_redis: Redis, tmp_path: Path, relay: Relay, relayed: Store, admin: redis.Redis
 ) -> None:
+    """S49: what the new primary never heard of is noticed, and nothing is decided on it."""
     admin.config_set("repl-diskless-sync-delay", "0")
     replica = Private(
         lambda folder: start_redis(folder, "--replicaof", f"127.0.0.1 {private_redis.server.port}"), tmp_path

@@ -163,6 +163,7 @@ def test_a_job_nobody_takes_comes_back_and_goes_elsewhere(impatient: Rig) -> Non
 
 
 def test_late_events_of_an_older_attempt_change_nothing(rig: Rig) -> None:
+    """S38: the newer attempt owns the state; what the older one says is history."""
     rig.register("red")
     rig.register("blue")
     answer = rig.submit(command=["a"], selection="first")
@@ -197,6 +198,7 @@ BAD_BODIES = {
 
 @pytest.mark.parametrize("name", BAD_BODIES)
 def test_what_cannot_be_read_becomes_one_dead_letter_and_the_next_job_runs(rig: Rig, name: str) -> None:
+    """S19: whatever the bytes are, they end nobody, and they are kept with the reason."""
     body, words = BAD_BODIES[name]
     rig.register("red")
     rig.publish(body, reply_to=rig.replies.address, correlation_id="bad")
@@ -248,6 +250,7 @@ def test_a_jobspec_without_tasks_is_refused(rig: Rig) -> None:
 
 
 def test_a_large_body_is_refused_with_the_limit(rig: Rig) -> None:
+    """S18: answered with the size that is allowed; the next job on the same channel is taken."""
     rig.register("red")
     rig.publish(b'{"name": "' + b"x" * (50 << 20) + b'"}', reply_to=rig.replies.address, correlation_id="large")
     answer = rig.answer("large", 60)
@@ -562,6 +565,7 @@ def test_names_that_are_more_than_names_are_refused(rig: Rig, name: str) -> None
 
 
 def test_a_job_whose_queue_vanished_is_placed_elsewhere(rig: Rig) -> None:
+    """S13: no queue takes it, so it is not confirmed as dispatched but goes on to the next cluster."""
     rig.register("red")
     rig.register("blue")
     rig.broker.delete(list(topology.cluster_queues("blue")))

@@ -304,6 +304,7 @@ def packed(value: Any, content_type: str | None) -> bytes:
 @MANY
 @given(body=st.binary(max_size=300), content_type=TYPES, reply=st.booleans())
 def test_scheduler_any_bytes(fuzzed: Fuzzed, body: bytes, content_type: str | None, reply: bool) -> None:
+    """S19: any bytes at all get one answer that says why, and one dead letter."""
     _, word = fuzzed.outcome(topology.SUBMIT, "submit", body, reply=reply, content_type=content_type)
     assert word in ("invalid", "too-large", "denied", "invalid-jobspec", "unknown-plugin")
 

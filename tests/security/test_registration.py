@@ -255,6 +255,7 @@ def register_request() -> dict[str, Any]:
 
 @pytest.mark.parametrize("step", REGISTER_STEPS)
 def test_registering_survives_the_death_of_the_registrar(mortal: Mortal, step: str) -> None:
+    """S59: asked again after dying at any step, it makes one whole cluster with the same keys."""
     rig = mortal.rig
     mortal.dies(step, register_request())
     process = mortal.lives()
@@ -272,6 +273,7 @@ def test_registering_survives_the_death_of_the_registrar(mortal: Mortal, step: s
 
 @pytest.mark.parametrize("step", DELETE_STEPS)
 def test_deleting_survives_the_death_of_the_registrar(mortal: Mortal, step: str) -> None:
+    """S59: asked again after dying at any step, nothing of the cluster is left."""
     rig = mortal.rig
     process = mortal.lives()
     try:

@@ -57,6 +57,7 @@ def test_a_submitter_is_out_within_the_bound(rig: Rig) -> None:
 
 
 def test_revoked_issued_anew_and_revoked_again(rig: Rig) -> None:
+    """S57: the second revocation of the same user holds as the first did."""
     rig.register("blue")
     for _ in range(2):
         # `iat` has whole seconds: what is issued in the second of the revocation is revoked with it.
@@ -237,7 +238,7 @@ def test_a_revoked_agent_behind_the_door(door: Door, redis_url: str, redis_prefi
 def test_without_the_revocation_list_nothing_is_let_in_and_nothing_is_lost(
     amqp_url: str, private_redis: Private[RedisServer]
 ) -> None:
-    """Redis is gone, a token is about to be revoked: submissions wait in their queue until it can be known."""
+    """S57: Redis is gone, a token is about to be revoked: submissions wait in their queue until it can be known."""
     redis = private_redis.server
     with Rig(amqp_url, redis.url, prefix=f"{uuid.uuid4().hex}:") as rig:
         rig.register("blue")

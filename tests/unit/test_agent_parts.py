@@ -183,7 +183,7 @@ class TestHealth:
 
 
 class TestFluxResults:
-    """How jobs ended on a real instance (flux.md 4): wait status and exception to state and code."""
+    """How jobs ended on a real instance: wait status and exception to state and code."""
 
     MARK = Mark("a", 1, "c")
 

@@ -117,6 +117,7 @@ def test_small_skew_is_let_pass(skew: float) -> None:
 
 
 def test_large_skew_is_named() -> None:
+    """S55: the refusal says by how much the clocks differ, and how much is let pass."""
     text = denied(made(iat=NOW + 600, exp=NOW + 6000))
     assert "600 s" in text
     assert "60 s" in text

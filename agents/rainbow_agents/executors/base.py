@@ -4,7 +4,7 @@ Everything is asynchronous and pipelined: `submit`, `release` and `cancel` retur
 jobs at a time; what became of them reaches the listener, in any thread. The listener only puts what it is told into a
 queue, so it may be called with a lock held.
 
-Exactly one start (flux.md 5): a job is submitted *held*, its handle is written down by the agent, and only then is it
+Exactly one start: a job is submitted *held*, its handle is written down by the agent, and only then is it
 released. `Mark` travels with the job: `claim` is random for each try to submit it, so that a held job which nobody
 wrote down is known for what it is, and an id that a fresh instance hands out again is never mistaken for an old one.
 """

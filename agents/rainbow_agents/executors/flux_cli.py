@@ -1,7 +1,7 @@
 """The executor `flux-cli`: for agents whose Python cannot import Flux's bindings.
 
 Flux brings a Python of its own that can: ``flux python`` runs the same conversation (`flux.session`) as a program. One
-process for all jobs, where a command for each would cost half a second of a core a job (measured: flux.md, 1).
+process for all jobs, where a command for each would cost half a second of a core a job (measured).
 
 Options: those of `flux`, and `command`, how to call Flux (``flux``).
 """

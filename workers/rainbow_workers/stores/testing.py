@@ -729,6 +729,7 @@ class StoreContract:
 
     @pytest.mark.parametrize("first", sorted(TERMINAL))
     def test_a_terminal_state_never_changes(self, red: Store, first: str) -> None:
+        """S43: whatever is told afterwards, of whichever attempt."""
         id = new_id()
         red.jobs.record([event(id, first, attempt=1, cluster="red", code="why")])
         before = red.jobs.get([id])[0]

@@ -59,7 +59,7 @@ from rainbow_agents.executors.options import read_options
 
 log = logging.getLogger(__name__)
 
-#: How Flux's errors at submission are called here (flux.md, 2).
+#: How Flux's errors at submission are called here.
 _CODES: Mapping[int, RejectCode] = {
     errno.EOVERFLOW: "no-fit",  # unsatisfiable
     errno.EPERM: "bad-spec",  # the validator, an unknown queue
