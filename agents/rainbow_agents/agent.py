@@ -58,6 +58,9 @@ MakeExecutor = Callable[[Context, Listener], Executor]
 #: Seconds that ended jobs stay in the journal: longer than any dispatch can still be on its way.
 KEEP = 7 * 86400.0
 _HOUSEKEEPING = 30.0
+#: Jobs that ended within so many seconds are told again when the store lost its data: for as long, a submission that
+#: was handed out may come again, or a second copy of its dispatch come back (`queues.dispatch_timeout`).
+_TOLD_AGAIN = 1800.0
 
 
 class Agent:
@@ -385,6 +388,7 @@ class Agent:
             secret=secret(settings.scheduler.secret),
             matcher=settings.agent.matcher,
             on_change=self._registration_changed,
+            on_loss=self._tell_again,
         )
         given = settings.cluster
         if not registrar.registered and given.registration and given.secret and given.keys:
@@ -473,6 +477,13 @@ class Agent:
     def _registration_changed(self) -> None:
         if self._heartbeat is not None:
             self._heartbeat.changed()
+
+    def _tell_again(self) -> None:
+        """The store lost its data: what runs here, and what ended a short while ago, is told once more."""
+        told = self.journal.tell_again(_TOLD_AGAIN)
+        log.info("the cluster was forgotten: %d jobs are told again", told, extra={"action": "tell-again"})
+        if self._outbox is not None:
+            self._outbox.wake()
 
     def _resync(self) -> None:
         self.registrar.request("resync")

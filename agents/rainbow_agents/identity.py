@@ -21,12 +21,14 @@ from rainbow.errors import InvalidSettings
 
 @dataclass(frozen=True, slots=True)
 class Registration:
-    """The registrar's answer: the agent's own token, and the keys that sign (by kid, the signing one first)."""
+    """The registrar's answer: the agent's own token, and the keys that sign (by kid, the signing one first). `since`
+    is when the cluster was first registered, in seconds since 1970: another time says that its record had been lost."""
 
     cluster: str
     registration: str
     secret: str = field(repr=False)
     keys: Mapping[str, str] = field(repr=False)
+    since: float = 0.0
 
     @property
     def signing(self) -> dict[str, bytes]:
@@ -41,6 +43,7 @@ class Registration:
                 registration=str(result["registration"]),
                 secret=str(result["secret"]),
                 keys={str(kid): str(key) for kid, key in result["keys"].items()},
+                since=float(result.get("since", 0.0)),
             )
             complete = bool(made.signing)
         except (KeyError, TypeError, ValueError, AttributeError):

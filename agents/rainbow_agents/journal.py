@@ -43,7 +43,7 @@ _SCHEMA = """
 CREATE TABLE IF NOT EXISTS jobs (
   id TEXT NOT NULL, attempt INTEGER NOT NULL, state TEXT NOT NULL, claim TEXT NOT NULL,
   handle TEXT, incarnation TEXT, released INTEGER NOT NULL DEFAULT 0, priority INTEGER NOT NULL DEFAULT 16,
-  user TEXT, name TEXT, cancel TEXT, code TEXT, detail TEXT,
+  user TEXT, name TEXT, cancel TEXT, code TEXT, detail TEXT, returncode INTEGER,
   taken_at REAL NOT NULL, changed_at REAL NOT NULL,
   PRIMARY KEY (id, attempt)
 ) WITHOUT ROWID;
@@ -91,6 +91,7 @@ class Row:
     code: str | None
     detail: str | None
     changed_at: float
+    returncode: int | None = None
 
     @property
     def mark(self) -> Mark:
@@ -102,7 +103,8 @@ class Row:
 
 
 _COLUMNS = (
-    "id, attempt, state, claim, handle, incarnation, released, priority, user, name, cancel, code, detail, changed_at"
+    "id, attempt, state, claim, handle, incarnation, released, priority, user, name, cancel, code, detail, changed_at,"
+    " returncode"
 )
 
 
@@ -159,6 +161,9 @@ class Journal:
                     f"journal {path} is of version {version}, this agent writes {VERSION}: use the agent that made it"
                 )
             self._db.executescript(_SCHEMA)
+            columns = {column[1] for column in self._db.execute("PRAGMA table_info(jobs)")}
+            if "returncode" not in columns:  # written by an earlier release
+                self._db.execute("ALTER TABLE jobs ADD COLUMN returncode INTEGER")
             self._db.execute(f"PRAGMA user_version={VERSION}")
         except sqlite3.Error as exc:
             raise JournalDown(f"journal {path} cannot be opened: {exc}") from None
@@ -316,6 +321,31 @@ class Journal:
                 event = self._event(row, row.state, row.changed_at, flux_id=handle, code=row.code, detail=row.detail)
                 out.append(self._put(db, event, now + 60))
         return out
+
+    def tell_again(self, within: float) -> int:
+        """Have the states of jobs told once more: of those under way, and of those that came to an end in the last
+        `within` seconds. Gives how many.
+
+        Without their output, and without those that ended here alone, and may go on elsewhere.
+        """
+        now = self._clock()
+        told = 0
+        with self._write() as db:
+            for found in db.execute(
+                f"SELECT {_COLUMNS} FROM jobs WHERE ("  # noqa: S608
+                "  released=1 AND state IN ('accepted', 'running')"
+                "  OR released=1 AND state IN ('completed', 'failed', 'lost') AND changed_at >= ?1"
+                "  OR state='cancelled' AND changed_at >= ?1"
+                " ) AND NOT EXISTS"
+                " (SELECT 1 FROM outbox o WHERE o.id=jobs.id AND o.attempt=jobs.attempt AND o.state=jobs.state)",
+                (now - within,),
+            ).fetchall():
+                row = _row(found)
+                more = {"code": row.code, "detail": row.detail, "returncode": row.returncode}
+                handle = row.handle if row.state == "accepted" else None
+                self._put(db, self._event(row, row.state, row.changed_at, flux_id=handle, **more), now)
+                told += 1
+        return told
 
     def release(self, marks: Sequence[Mark], sent: Sequence[Pending]) -> list[Row]:
         """The events are confirmed and the deliveries still ours: the jobs may start. Gives the rows to release."""
@@ -518,6 +548,10 @@ class Journal:
             # Asked for by us: whatever signal or exception ended it, it was cancelled.
             state = "rejected" if row.cancel == ELSEWHERE else "cancelled"
             detail = row.cancel
+        db.execute(
+            "UPDATE jobs SET code=?, detail=?, returncode=? WHERE id=? AND attempt=?",
+            (ended.code, detail, ended.returncode, row.id, row.attempt),
+        )
         self._move(db, row, state, now)
         event = self._event(
             row, state, ended.at, returncode=ended.returncode, code=ended.code, detail=detail, output=ended.output

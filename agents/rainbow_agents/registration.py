@@ -29,7 +29,11 @@ _REFRESH_EVERY = 5.0
 
 
 class Registrar:
-    """The agent's side of registration. `token` or `secret` opens the first one; see `Identity` for what is kept."""
+    """The agent's side of registration. `token` or `secret` opens the first one; see `Identity` for what is kept.
+
+    `on_loss` is called when the scheduler's side had forgotten the cluster, before that is written down: should it
+    raise, it is called again with the next registration.
+    """
 
     def __init__(
         self,
@@ -41,6 +45,7 @@ class Registrar:
         secret: str | None = None,
         matcher: str = "count",
         on_change: Callable[[], None] = lambda: None,
+        on_loss: Callable[[], None] = lambda: None,
     ) -> None:
         self.cluster = cluster
         self.identity = identity
@@ -49,6 +54,7 @@ class Registrar:
         self._secret = secret
         self._matcher = matcher
         self._on_change = on_change
+        self._on_loss = on_loss
         self._lock = threading.Lock()
         self._wanted = threading.Event()
         self._refreshed = threading.Condition()
@@ -143,7 +149,10 @@ class Registrar:
                 refused = exc
                 continue
             with self._lock:
-                changed = self.current != made
+                before = self.current
+                changed = before != made
+                if before is not None and before.since and before.since != made.since:
+                    self._on_loss()
                 self._use(made)
                 if changed:
                     self.identity.save(made)

@@ -19,7 +19,8 @@ class ClusterRecord(OpenWire):
     subject of the token that did it first. `agent_jti` is the token its agent was given last, and `epoch` counts how
     often that agent was revoked: each time the registration gets another name, and with it other keys. From
     `barred_at` on (0: not) it waits for an agent whose token was issued later. At `emptied_at` (0: never) its queue was
-    found to be gone: what was assigned before then and not taken is lost, which is still to be said.
+    found to be gone: what was assigned before then and not taken is lost, which is still to be said. At `back_at`
+    (0: never) its agent registered it anew, since the store had lost it, and with it all that had been assigned.
     """
 
     name: ClusterName
@@ -36,6 +37,7 @@ class ClusterRecord(OpenWire):
     epoch: int = 0
     barred_at: float = 0.0
     emptied_at: float = 0.0
+    back_at: float = 0.0
 
 
 class ClusterState(OpenWire):

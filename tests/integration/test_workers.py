@@ -13,7 +13,8 @@ import pytest
 
 from rainbow import codec, signing, topology
 from rainbow.client.rpc import Rpc
-from rainbow.errors import Conflict, Denied, InvalidInput, NotFound
+from rainbow.errors import Conflict, Denied, InvalidInput, NotFound, StoreUnavailable
+from rainbow_workers.following import Follower
 from rainbow_workers.service import ServiceOptions
 from rig import Rig, eventually, resources
 
@@ -160,6 +161,25 @@ def test_a_job_nobody_takes_comes_back_and_goes_elsewhere(impatient: Rig) -> Non
     [command] = told.take(1, 10)
     sent = json.loads(command.body)
     assert (sent["command"], sent["id"], sent["attempt"]) == ("cancel", answer["id"], 1)
+
+
+def test_an_event_is_kept_while_the_store_cannot_say_whose_it_is(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    rig.register("red")
+    answer = rig.submit(command=["a"])
+    asked = []
+    plain = Follower.is_current
+
+    def is_current(self: Follower, cluster: str, registration: str) -> bool:
+        asked.append(cluster)
+        if len(asked) <= 2:
+            raise StoreUnavailable("the store does not answer in time")
+        return plain(self, cluster, registration)
+
+    monkeypatch.setattr(Follower, "is_current", is_current)
+    rig.event("red", answer["id"], 1, "completed", returncode=0)
+    assert rig.until(answer["id"], "completed")["returncode"] == 0
+    assert len(asked) == 3
+    assert rig.dead_letters() == []
 
 
 def test_late_events_of_an_older_attempt_change_nothing(rig: Rig) -> None:

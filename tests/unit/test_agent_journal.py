@@ -315,3 +315,46 @@ class TestTrouble:
 
     def test_readable_by_its_owner_only(self, tmp_path: Path, journal: Journal) -> None:
         assert (tmp_path / "j.sqlite").stat().st_mode & 0o077 == 0
+
+
+class TestTellingAgain:
+    """After the scheduler's side forgot everything."""
+
+    def test_what_runs_and_what_ended_lately(self, journal: Journal, clock: Clock) -> None:
+        for job in ("old", "done", "runs", "waits"):
+            accept(journal, mark(job))
+        for job in ("old", "done", "runs"):
+            journal.progress([Started(mark(job), "f1", clock.now)])
+        journal.progress([Ended(mark("old"), "f1", clock.now, "completed", 0)])
+        clock.now += 500
+        journal.progress([Ended(mark("done"), "f1", clock.now, "failed", 3, detail="why")])
+        journal.sent(journal.due(100))
+        assert events(journal) == []
+        assert journal.tell_again(300.0) == 3
+        assert sorted(events(journal)) == [("done", "failed"), ("runs", "running"), ("waits", "accepted")]
+        told = {p.event.id: p.event for p in journal.due(100)}
+        assert (told["done"].returncode, told["done"].detail, told["done"].user) == (3, "why", "alice")
+        assert told["waits"].flux_id == "f1"
+        assert journal.tell_again(300.0) == 0  # it is under way already
+
+    def test_not_what_may_go_on_elsewhere(self, journal: Journal, clock: Clock) -> None:
+        take(journal, mark("held"), mark("refused"), mark("dropped"))
+        journal.decide(
+            [submitted(mark("held")), submitted(mark("dropped"))], [(rejected(mark("refused")), mark("refused"))]
+        )
+        (row,) = [r for r in journal.active() if r.id == "dropped"]
+        journal.drop([row], "its attempt is over")
+        assert journal.tell_again(300.0) == 0
+
+    def test_a_journal_of_an_earlier_release(self, tmp_path: Path) -> None:
+        Journal(tmp_path / "old", cluster="blue").close()
+        with sqlite3.connect(tmp_path / "old") as db:
+            db.execute("ALTER TABLE jobs DROP COLUMN returncode")
+        db.close()
+        journal = Journal(tmp_path / "old", cluster="blue")
+        accept(journal, mark())
+        journal.progress([Ended(mark(), "f1", 6.0, "failed", 7)])
+        row = journal.get("a", 1)
+        assert row is not None
+        assert row.returncode == 7
+        journal.close()

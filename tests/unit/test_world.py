@@ -63,6 +63,18 @@ def test_what_changes_candidates_is_noticed() -> None:
     assert world.clusters == {}
 
 
+def test_agents_have_time_to_tell_what_a_store_without_its_data_had() -> None:
+    """S51: counted from the last cluster that came back."""
+    world = world_of(record("a"), record("b"))
+    assert world.remembering(1000.0) == 0.0
+    world.apply(Changes(9, clusters={"a": record("a").model_copy(update={"back_at": 1000.0})}, reset=True))
+    assert world.remembering(1000.0) == world.alive_after
+    world.apply(Changes(10, clusters={"b": record("b").model_copy(update={"back_at": 1010.0})}))
+    assert world.remembering(1020.0) == world.alive_after - 10.0
+    assert world.remembering(1011.0 + world.alive_after) == 0.0
+    assert world.remembering(0.0) == world.alive_after  # a clock that was set back does not make it wait for ever
+
+
 def test_no_is_not_said_on_what_a_store_without_its_data_says() -> None:
     """S51: the clusters it forgot have time to come back; jobs wait for them, and are refused when they do not."""
     world = world_of(record("a"), record("b"), record("small", nodes=1))

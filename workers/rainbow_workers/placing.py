@@ -26,7 +26,7 @@ from rainbow_workers.failover import AGAIN, Turns
 from rainbow_workers.keys import ClusterKeys
 from rainbow_workers.outgoing import Outgoing
 from rainbow_workers.stores.base import Assignment, Store
-from rainbow_workers.ticket import RECORDED, Refusal, Ticket
+from rainbow_workers.ticket import DOUBTFUL, RECORDED, Refusal, Ticket
 from rainbow_workers.world import World
 
 log = logging.getLogger(__name__)
@@ -123,7 +123,8 @@ class Placer:
     def _decide_all(self, tickets: Sequence[Ticket], now: float) -> list[Decision | None]:
         """A decision for each ticket. No is only said with the newest view of the clusters: one that was registered a
         moment ago may be known to the store alone."""
-        decisions = [self._decide(t, now) for t in tickets]
+        doubtful = self._doubtful(tickets, now)
+        decisions = [self._wait(t, now) if t.id in doubtful else self._decide(t, now) for t in tickets]
         final = [at for at, d in enumerate(decisions) if d is not None and d.status in _FINAL]
         if final:
             before = self._world.generation
@@ -132,6 +133,31 @@ class Placer:
                 for at in final:
                     decisions[at] = self._decide(tickets[at], now)
         return decisions
+
+    def _doubtful(self, tickets: Sequence[Ticket], now: float) -> frozenset[str]:
+        """Those that were taken before and not settled, or came back from a cluster, while the store lost its data:
+        they may run, or have run. Agents tell what they have when their cluster comes back: these wait."""
+        again = [
+            t
+            for t in tickets
+            if t.job and not t.job.satisfy_only and (t.back or t.delivery.redelivered or DOUBTFUL in t.delivery.headers)
+        ]
+        if not again:
+            return frozenset()
+        self._world.apply(self._store.clusters.changes(self._world.version))
+        if not self._world.remembering(now):
+            return frozenset()
+        records = self._store.jobs.get([t.id for t in again])
+        return frozenset(
+            t.id
+            for t, known in zip(again, records, strict=True)
+            if t.job and (known is None or (not known.terminal and known.attempt < t.job.attempt))
+        )
+
+    def _wait(self, ticket: Ticket, now: float) -> Decision:
+        ticket.hold_headers = {**ticket.hold_headers, DOUBTFUL: True}
+        why = "the store lost its data: it waits until the clusters have said whether one of them has it"
+        return Decision("held", retry_in=self._world.remembering(now), detail=why)
 
     def _decide(self, ticket: Ticket, now: float) -> Decision | None:
         if ticket.job is None:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from rainbow import codec, signing, topology
 from rainbow.brokers.base import Broker, Consumer, Delivery, Message, Receipt
-from rainbow.errors import BadSignature, InvalidInput, RainbowError
+from rainbow.errors import BadSignature, InvalidInput, RainbowError, StoreUnavailable
 from rainbow.models.control import ControlReply
 from rainbow.models.job import JobEvent
 from rainbow.models.wire import parse
@@ -58,6 +58,8 @@ class Recorder:
         for delivery in deliveries:
             try:
                 events.extend(self._read(delivery))
+            except StoreUnavailable:
+                raise  # of the event nothing is wrong
             except RainbowError as exc:
                 log.warning("event refused", extra={"action": "refuse-event", "code": exc.code, "detail": exc.message})
                 messages.append(dead.letter(delivery, exc.code, exc.message))

@@ -97,6 +97,7 @@ class Returns:
             if reason is not None:
                 ticket = self._intake.returned(back.delivery, reason)
                 ticket.fence = self._fence(back.dispatch)
+                ticket.back = True
                 tickets.append(ticket)
                 continue
             self._waiting.append(back)

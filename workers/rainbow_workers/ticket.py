@@ -15,6 +15,8 @@ KIND = "rainbow-kind"
 ROUTE = "rainbow-route"
 REGISTRATION = "rainbow-registration"
 RECORDED = "rainbow-recorded"
+#: It may have been handed out before the store lost its data.
+DOUBTFUL = "rainbow-doubtful"
 #: A second signature of a dispatch, by a key that only workers have.
 ORIGIN = "rainbow-origin"
 
@@ -55,3 +57,5 @@ class Ticket:
     fresh: bool = False
     #: It waited in the queue of a cluster that is lost: placed elsewhere at a bounded rate.
     failover: bool = False
+    #: Its dispatch came back from a cluster.
+    back: bool = False

@@ -65,6 +65,8 @@ class World:
         self.probe_at: dict[str, float] = {}
         #: Clusters that the store forgot when it lost its data, and until when their agents may be expected back.
         self.missing: dict[str, float] = {}
+        #: When a cluster last came back that the store had lost.
+        self._back_at = 0.0
         #: Worked out when asked for, and kept until something of it changes.
         self._loads: dict[str, Load] = {}
 
@@ -131,6 +133,7 @@ class World:
     def _learn(self, record: ClusterRecord) -> None:
         self.generation += 1
         self.missing.pop(record.name, None)
+        self._back_at = max(self._back_at, record.back_at)
         known = self.clusters.get(record.name)
         if known is not None and known.record.digest == record.digest and known.record.matcher == record.matcher:
             known.record = record
@@ -157,6 +160,11 @@ class World:
             self.generation += 1
 
     # -- what decisions ask ---------------------------------------------------------------------------
+
+    def remembering(self, now: float) -> float:
+        """For how many seconds more agents may still be telling what they had of a store that lost its data; 0 of one
+        that did not lately. Until then a job that it does not know may have been handed out all the same."""
+        return max(0.0, min(self._back_at + self.alive_after - now, self.alive_after)) if self._back_at else 0.0
 
     def reserve(self, cluster: str, demand: Demand) -> None:
         """Deduct what was just decided, until the store's own total comes back."""

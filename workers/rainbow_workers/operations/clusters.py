@@ -83,11 +83,13 @@ class ClusterOperations:
         known = self._find(request.cluster)
         if known is not None:
             _may_register_again(request, caller, known.record)
+        summary = _summary(request)
+        now = self._clock()
+        back_at = known.record.back_at if known else 0.0
         if known is None and caller.role == "agent":
             # Its record was lost with the store: the token proves that this cluster was registered.
             log.info("cluster comes back", extra={"action": "register", "cluster": request.cluster})
-        summary = _summary(request)
-        now = self._clock()
+            back_at = now
         epoch = known.record.epoch if known else 0
         emptied_at = known.record.emptied_at if known else 0.0
         if known is not None and not known.record.barred_at and not self._has_queue(request.cluster):
@@ -113,6 +115,7 @@ class ClusterOperations:
             agent_jti=secret.jti,
             epoch=epoch,
             emptied_at=emptied_at,
+            back_at=back_at,
         )
         self._broker.declare(topology.cluster(request.cluster, self._limits))
         self._put(record, known)
@@ -124,6 +127,7 @@ class ClusterOperations:
             "cluster": request.cluster,
             "registration": registration,
             "created": known is None,
+            "since": record.registered_at,
             "token": self._issuer.for_users(request.cluster).token,
             "secret": secret.token,
             "keys": {kid: key.hex() for kid, key in self._keys.of(request.cluster, registration).items()},
