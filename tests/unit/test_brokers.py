@@ -294,12 +294,19 @@ def test_brokers_of_one_name_share_and_messages_outlive_them() -> None:
     second.close()
 
 
-def test_no_thread_is_left_behind(memory: Broker) -> None:
+def test_no_thread_is_left_behind() -> None:
+    name = uuid.uuid4().hex
+    broker = connect(ConnectOptions(f"memory://{name}"))
     place = Place("quorum")
-    memory.declare(place.topology(message_ttl=60))
-    memory.publish([place.message()]).check(LIMIT)
-    memory.close()
-    until(lambda: not any(t.name.startswith("memory-broker") for t in threading.enumerate()), "the sweeper ended")
+    broker.declare(place.topology(message_ttl=60))
+    broker.publish([place.message()]).check(LIMIT)
+
+    def sweepers() -> list[str]:
+        return [t.name for t in threading.enumerate() if t.name == f"memory-broker-{name}"]
+
+    assert sweepers()
+    broker.close()
+    until(lambda: not sweepers(), "the sweeper ended")
 
 
 def test_a_loop_on_a_cancelled_consumer_does_not_spin(memory: Broker) -> None:
