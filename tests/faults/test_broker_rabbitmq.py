@@ -7,6 +7,7 @@ import random
 import threading
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 
@@ -348,6 +349,31 @@ def test_alarm_refuses_publishers_and_lets_consumers_drain(
     assert time.monotonic() - began < 10
     pending.check(LIMIT)
     assert sorted(d.body for d in collect(consumer, 2)) == [b"after", b"pending"]
+
+
+def test_closing_while_the_broker_takes_nothing_leaves_no_socket(
+    make: Make, private_rabbitmq: Private[RabbitServer], private_amqp_url: str, place: Place
+) -> None:
+    """S16: a broker that blocks a connection does not read its goodbye either."""
+    server = private_rabbitmq.server
+
+    def sockets() -> int:
+        """To this server, from any process; it is this test's own."""
+        rows = [line.split() for line in Path("/proc/self/net/tcp").read_text().splitlines()[1:]]
+        return sum(1 for row in rows if row[2] == f"0100007F:{server.port:04X}" and row[9] != "0")
+
+    before = sockets()
+    broker = make(private_amqp_url, publish_timeout=2.0)
+    broker.declare(place.topology())
+    server.ctl("set_vm_memory_high_watermark", "0.0000001")
+    try:
+        broker.publish([place.message(b"pending")])
+        wait_until(lambda: broker.status.blocked is not None, what="blocked")
+        assert sockets() > before
+        broker.close()
+        assert sockets() == before
+    finally:
+        server.ctl("set_vm_memory_high_watermark", "0.6")
 
 
 def test_brokers_own_size_limit(

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Protocol
 from urllib.parse import unquote
+from weakref import WeakSet
 
 import pika
 
@@ -116,6 +117,8 @@ class Link:
         self._users: list[LinkUser] = []
         self._backoff = Backoff(first=0.2, most=15.0)
         self._connection: Connection | None = None
+        self._made: WeakSet[Connection] = WeakSet()
+        io.at_end.append(self._cut)
         self._attempt = 0
         self._started = False
         self._ending = False
@@ -178,6 +181,7 @@ class Link:
         connection.add_on_connection_blocked_callback(lambda _c, frame: self._blocked(attempt, frame.method.reason))
         connection.add_on_connection_unblocked_callback(lambda _c, _frame: self._blocked(attempt, None))
         self._connection = connection
+        self._made.add(connection)
 
     def _opened(self, attempt: int, connection: Connection) -> None:
         if attempt != self._attempt or self._ending:
@@ -342,6 +346,11 @@ class Link:
         except Exception as exc:  # pika raises in states it cannot close from
             log.debug("closing the connection: %r", exc)
             self._finish()
+
+    def _cut(self) -> None:
+        """Leave no socket behind: not of the connection now, nor of one given up that the broker has not answered."""
+        for connection in list(self._made):
+            connection.cut()
 
     def _finish(self) -> None:
         self._io.cancel(self._watchdog)

@@ -26,6 +26,8 @@ class IoThread:
         self._last = threading.RLock()
         #: Called in the I/O thread when something in it failed that nobody foresaw.
         self.on_crash: Callable[[Exception], None] | None = None
+        #: Cuts a connection that is still there when the thread ends; called in it.
+        self.at_end: list[Work] = []
         self._after: list[Work] = []
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
 
@@ -99,8 +101,14 @@ class IoThread:
             self._drain()
         self.loop.close()
 
+    def _end(self) -> None:
+        for work in self.at_end:
+            work()
+        # pika closes the socket of a cut connection in the loop's next turn.
+        self.loop.add_callback_threadsafe(self.loop.stop)
+
     def stop(self, timeout: float) -> bool:
         """End the loop and wait for its thread; True when it ended in time. Idempotent."""
         if not self._stopped.is_set():
-            self.loop.add_callback_threadsafe(self.loop.stop)
+            self.loop.add_callback_threadsafe(self._end)
         return self.here or self._stopped.wait(timeout)

@@ -141,6 +141,11 @@ class Connection(pika.SelectConnection):  # type: ignore[misc]
         """Send complete frames, after everything sent before."""
         self._output_marshaled_frames([frames])
 
+    def cut(self) -> None:
+        """Close the socket without a word: a broker that blocks this connection never answers a goodbye."""
+        if self._transport is not None:
+            self._transport.abort()
+
     def _proto_connection_made(self, transport: Any) -> None:
         # pika reads 4 KiB at a time: five messages, where there may be hundreds.
         transport._MAX_RECV_BYTES = READ
