@@ -163,7 +163,7 @@ def test_an_outage_restarts_nothing_and_events_arrive_after(rig: Rig, agents: Ag
 def _epoch(agents: Agents) -> object:
     """Which channel the agent consumes on."""
     intake = agents.running[0]._intake
-    return getattr(intake._consumer, "epoch", None) if intake is not None else None
+    return getattr(intake._underway.consumer, "epoch", None) if intake is not None else None
 
 
 def test_queue_deleted_and_declared_again(rig: Rig, agents: Agents) -> None:

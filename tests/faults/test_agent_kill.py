@@ -292,7 +292,7 @@ def test_killed_right_after_each_step(rig: Rig, agents: Agents, ledger: Ledger, 
 DYING = """
 import os, sys
 step = sys.argv[2]
-from rainbow_agents import intake, journal
+from rainbow_agents import journal, settling
 from rainbow_agents.executors import local
 def dies_after(owner, name):
     plain = getattr(owner, name)
@@ -307,11 +307,11 @@ if step == "submit":
 elif step == "decide":
     dies_after(journal.Journal, "decide")
 elif step == "confirm":
-    dies_after(intake.Intake, "_confirm")
+    dies_after(settling.Settling, "_confirm")
 elif step == "release":
     dies_after(local.LocalExecutor, "release")
 elif step == "ack":
-    dies_after(intake.Intake, "_finish")
+    dies_after(settling.Settling, "_finish")
 from rainbow_agents.cli import main
 sys.argv = ["rainbow-agent", "run", "--config", sys.argv[1]]
 main()

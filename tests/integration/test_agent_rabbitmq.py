@@ -171,7 +171,7 @@ def test_refused_with_a_reason(side: Scheduler, changes: dict[str, Any], code: s
 @pytest.mark.parametrize("how", ["none", "wrong", "forged"])
 def test_nothing_unsigned_runs(how: str, rig: Rig, agents: Agents) -> None:
     side = Scheduler(rig, agents)
-    side.agent._intake._keys_within = 1.0  # type: ignore[union-attr]
+    side.agent._intake._taking.keys_within = 1.0  # type: ignore[union-attr]
     dispatch = side.dispatch()
     body = codec.encode_msgpack(dispatch)
     signature = {"none": None, "wrong": "k1:00", "forged": signing.sign({"k": b"x" * 32}, body)}[how]
