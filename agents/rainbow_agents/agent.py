@@ -16,6 +16,7 @@ from rainbow.client.credentials import read_token_file
 from rainbow.client.rpc import Rpc
 from rainbow.errors import Denied, InvalidSettings, RainbowError
 from rainbow.models.control import AgentCommand
+from rainbow.resources.json_stream import Blocks
 from rainbow.resources.summary import Summary
 from rainbow.settings import Settings, connect_options, secret
 from rainbow_agents import health
@@ -88,6 +89,7 @@ class Agent:
         self._connect = connect or self._connect_broker
         self._make_executor = executor or cast(MakeExecutor, plugins.load("rainbow.executors", settings.agent.executor))
         self._summary = summary or self._discover
+        self._known, self._reading = Blocks(), threading.Lock()
         self._reconcile_every = reconcile_every
         self._settle_within = settle_within
         self._policy = Policy.from_settings(settings.agent)
@@ -412,7 +414,8 @@ class Agent:
         return brokers.connect(options)
 
     def _discover(self) -> Summary:
-        return discover(self.settings.agent.graph, self.settings.agent.subsystems)
+        with self._reading:
+            return discover(self.settings.agent.graph, self.settings.agent.subsystems, self._known)
 
     def _context(self) -> Context:
         settings = self.settings.agent

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from rainbow.errors import InvalidGraph, InvalidSettings, Unavailable
+from rainbow.resources.json_stream import Blocks
 from rainbow.resources.reader import read_graph
 from rainbow.resources.summary import Summary
 from rainbow_agents.executors.base import Capacity
@@ -41,12 +42,15 @@ def subsystem_files(folder: Path | None) -> dict[str, Path]:
     return found
 
 
-def discover(graph: Path | None, subsystems: Path | None) -> Summary:
-    """The cluster, folded. Raises InvalidGraph, InvalidSettings, FluxUnreachable."""
+def discover(graph: Path | None, subsystems: Path | None, known: Blocks | None = None) -> Summary:
+    """The cluster, folded; a graph file that changed a little at a fraction of the cost, with what is `known` of it.
+
+    Raises InvalidGraph, InvalidSettings, FluxUnreachable.
+    """
     source: Path | Mapping[str, Any] = graph if graph is not None else flux_resources()
     if isinstance(source, Path) and not source.is_file():
         raise InvalidSettings(f"no graph file at {source}")
-    return read_graph(source, subsystems=dict(subsystem_files(subsystems)))
+    return read_graph(source, subsystems=dict(subsystem_files(subsystems)), known=known)
 
 
 def capacity(summary: Summary) -> Capacity:

@@ -16,6 +16,7 @@ from rainbow.client.credentials import peek, read_token_file
 from rainbow.client.rpc import Rpc
 from rainbow.enrolment import code
 from rainbow.errors import InvalidSettings, TimedOut, Unavailable
+from rainbow.resources.json_stream import Blocks
 from rainbow.resources.summary import Summary
 from rainbow.settings import Settings, connect_options, secret
 from rainbow_agents.discovery import discover
@@ -41,7 +42,8 @@ def enroll(
     cluster = settings.cluster.name
     if cluster is None:
         raise InvalidSettings("which cluster is this? set cluster.name (--cluster, or RAINBOW_CLUSTER_NAME)")
-    fold = summary or (lambda: discover(settings.agent.graph, settings.agent.subsystems))
+    known = Blocks()
+    fold = summary or (lambda: discover(settings.agent.graph, settings.agent.subsystems, known))
     fold()  # what is wrong with the graph is found before anybody is asked
     identity = Identity(settings.agent.state_dir / cluster)
     token = _ask(settings, cluster, identity, say, stop, every)

@@ -8,7 +8,7 @@ subtrees then own stretches of equal length, so that sets of nodes are ranges of
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from rainbow.resources.shape import TARGETS, Shape, grouped, make
@@ -24,6 +24,42 @@ class NotATree(ValueError):
     """The rows do not make a tree; `args[0]` says why, `args[1:]` are vertices to name."""
 
 
+@dataclass(slots=True)
+class Tree:
+    """What folding works on, by vertex number: enough to go on when a little of it changes (see `patch`)."""
+
+    atoms: list[Atom]
+    atom_of: list[int]
+    parent: list[int]
+    kids: list[list[int] | None]
+    """The children of each vertex, in the order of the numbering once that is known; None for a leaf."""
+    shape_of: list[int]
+    """The shape of each vertex, as an index into `shapes`; -1 for one that hangs nowhere."""
+    shapes: list[Shape] = field(default_factory=list)
+    leaves: list[int] = field(default_factory=list)
+    """The shape of a leaf by its atom, or -1."""
+    inner: dict[tuple[int, ...], int] = field(default_factory=dict)
+    """The shape of a vertex with children, by its atom and their shapes."""
+
+    def shape(self, vertex: int) -> int:
+        """Which shape `vertex` has, by its atom and the shapes of its children."""
+        row, atom = self.kids[vertex], self.atom_of[vertex]
+        if row is None:
+            known = self.leaves[atom]
+            if known < 0:
+                known = self.leaves[atom] = len(self.shapes)
+                self.shapes.append(make(*self.atoms[atom]))
+            return known
+        shape_of = self.shape_of
+        key = (atom, *sorted([shape_of[child] for child in row]))
+        known = self.inner.get(key, -1)
+        if known < 0:
+            known = self.inner[key] = len(self.shapes)
+            type_, size, unit = self.atoms[atom]
+            self.shapes.append(make(type_, size, unit, grouped(self.shapes[i] for i in key[1:])))
+        return known
+
+
 @dataclass(frozen=True, slots=True)
 class Folded:
     """A folded tree. `order` holds vertex numbers by position, `targets` vertex numbers by ordinal."""
@@ -31,12 +67,13 @@ class Folded:
     root: Shape
     order: list[int]
     targets: list[int]
+    tree: Tree
 
 
 def fold(
-    atoms: Sequence[Atom],
-    atom_of: Sequence[int],
-    parent: Sequence[int],
+    atoms: list[Atom],
+    atom_of: list[int],
+    parent: list[int],
     target_key: Callable[[int], Any],
 ) -> Folded:
     """Fold vertices ``0 .. n-1``.
@@ -67,7 +104,9 @@ def fold(
         raise NotATree("no vertex contains another")
     _check_depth_and_circles(roots, kids, parent)
 
-    shapes, shape_of = _shapes(atoms, atom_of, kids, roots)
+    tree = Tree(atoms, atom_of, parent, kids, [-1] * len(kids))
+    _find_shapes(tree, roots)
+    shapes, shape_of = tree.shapes, tree.shape_of
     is_target = [atom[0] in TARGETS for atom in atoms]
     rank_of = _digest_ranks(shapes)
 
@@ -94,10 +133,10 @@ def fold(
                 order += row
     targets = [v for v in order if is_target[atom_of[v]]]
     if len(roots) == 1:
-        return Folded(shapes[shape_of[roots[0]]], order, targets)
+        return Folded(shapes[shape_of[roots[0]]], order, targets, tree)
     # Several roots hang below one that no jobspec can name.
     top = make("", 1, "", grouped(shapes[shape_of[v]] for v in roots))
-    return Folded(top, [-1, *order], targets)
+    return Folded(top, [-1, *order], targets, tree)
 
 
 def _digest_ranks(shapes: list[Shape]) -> list[int]:
@@ -134,32 +173,15 @@ def _check_depth_and_circles(roots: list[int], kids: list[list[int] | None], par
     raise NotATree("edges run in a circle", vertex)
 
 
-def _shapes(
-    atoms: Sequence[Atom], atom_of: Sequence[int], kids: list[list[int] | None], roots: list[int]
-) -> tuple[list[Shape], list[int]]:
-    """The different shapes, and for each vertex the index of its own."""
+def _find_shapes(tree: Tree, roots: list[int]) -> None:
+    """Give each vertex below `roots` its shape."""
+    kids, atom_of, shape_of = tree.kids, tree.atom_of, tree.shape_of
     order = list(roots)
     for v in order:  # grows while it is walked: parents before children
         row = kids[v]
         if row is not None:
             order.extend(row)
-    shapes: list[Shape] = []
-    shape_of = [-1] * len(kids)
-    leaves = [-1] * len(atoms)
-    inner: dict[tuple[int, ...], int] = {}
+    leaves = tree.leaves = [-1] * len(tree.atoms)
     for v in reversed(order):
-        row, atom = kids[v], atom_of[v]
-        if row is None:
-            known = leaves[atom]
-            if known < 0:
-                known = leaves[atom] = len(shapes)
-                shapes.append(make(*atoms[atom]))
-        else:
-            key = (atom, *sorted([shape_of[child] for child in row]))
-            known = inner.get(key, -1)
-            if known < 0:
-                known = inner[key] = len(shapes)
-                type_, size, unit = atoms[atom]
-                shapes.append(make(type_, size, unit, grouped(shapes[i] for i in key[1:])))
-        shape_of[v] = known
-    return shapes, shape_of
+        known = leaves[atom_of[v]] if kids[v] is None else -1
+        shape_of[v] = known if known >= 0 else tree.shape(v)

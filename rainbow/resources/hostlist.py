@@ -72,11 +72,17 @@ class Hostlist:
     def __init__(self, pieces: Iterable[HostRange] = ()) -> None:
         """Take pieces in order; neighbours that continue each other are joined."""
         joined: list[HostRange] = []
+        first: HostRange | None = None  # of a run that goes on; `stop` is where it ends by now
+        stop = 0
         for piece in pieces:
-            if joined and (longer := _joined(joined[-1], piece)):
-                joined[-1] = longer
-            else:
-                joined.append(piece)
+            if first is not None and _continues(first, stop, piece):
+                stop = piece.stop
+                continue
+            if first is not None:
+                joined.append(_until(first, stop))
+            first, stop = piece, piece.stop
+        if first is not None:
+            joined.append(_until(first, stop))
         self.pieces = tuple(joined)
         self._before = list(accumulate(map(len, joined), initial=0))
         self._index: dict[tuple[str, str | None], _Group] | None = None
@@ -263,14 +269,16 @@ def _single(name: str) -> HostRange:
     return HostRange(prefix, number, number + 1, len(digits) if digits[0] == "0" else 1)
 
 
-def _joined(left: HostRange, right: HostRange) -> HostRange | None:
-    """One range in place of two, when the second goes on where the first ends."""
-    if left.stop != right.start or left.start < 0 or left.prefix != right.prefix or left.suffix != right.suffix:
-        return None
+def _continues(first: HostRange, stop: int, right: HostRange) -> bool:
+    """Whether `right` goes on where a range that begins as `first` does, and ends at `stop`, ends."""
+    if stop != right.start or first.start < 0 or first.prefix != right.prefix or first.suffix != right.suffix:
+        return False
     # n08, n09, n10: the last is written without a zero, yet it is what padding to two would give.
-    if left.width != right.width and (left.width < right.width or len(str(right.start)) < left.width):
-        return None
-    return HostRange(left.prefix, left.start, right.stop, left.width, left.suffix)
+    return first.width == right.width or (first.width > right.width and len(str(right.start)) >= first.width)
+
+
+def _until(first: HostRange, stop: int) -> HostRange:
+    return first if stop == first.stop else HostRange(first.prefix, first.start, stop, first.width, first.suffix)
 
 
 def _shown(text: str) -> str:

@@ -8,13 +8,17 @@ One document may hold several subsystems; only the edges of the one asked for ma
 from __future__ import annotations
 
 import re
+from array import array
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from itertools import islice, repeat
 from typing import Any
 
 from rainbow.errors import InvalidGraph
 from rainbow.resources.fold import Atom, Folded, NotATree, fold
+from rainbow.resources.hostlist import HostRange
 from rainbow.resources.shape import TARGETS
+from rainbow.resources.vertex_keys import VertexKeys, plain_numbers
 
 CONTAINMENT = "containment"
 
@@ -73,31 +77,86 @@ def well_formed(text: str, where: str) -> str:
     return text
 
 
+@dataclass(slots=True)
 class Target:
-    """What is kept of an execution target beside its shape."""
+    """What is kept of an execution target beside its shape. Not to be changed."""
 
-    __slots__ = ("name", "properties", "rank")
+    name: str
+    rank: int
+    properties: tuple[str, ...]
+    _key: tuple[Any, ...] | None = field(default=None, init=False, compare=False, repr=False)
+    _piece: HostRange | None = field(default=None, init=False, compare=False, repr=False)
 
-    def __init__(self, name: str, rank: int, properties: tuple[str, ...]) -> None:
-        self.name, self.rank, self.properties = name, rank, properties
+    @property
+    def key(self) -> tuple[Any, ...]:
+        """Sorts targets: those with equal properties together, then by rank and name."""
+        if self._key is None:
+            match = _NUMBER_AT_END.search(self.name)
+            number = int(match[0]) if match else -1
+            self._key = (self.properties, self.rank, self.name[: match.start()] if match else self.name, number)
+        return self._key
+
+    @property
+    def piece(self) -> HostRange:
+        """The name as it stands, even where it is no host name by RFC 29."""
+        if self._piece is None:
+            name = self.name
+            stem = name.rstrip("0123456789")
+            digits = name[len(stem) :]
+            if not digits or not digits.isascii() or len(digits) > 18:
+                self._piece = HostRange(name, -1, -1)
+            else:
+                self._piece = HostRange(stem, int(digits), int(digits) + 1, len(digits) if digits[0] == "0" else 1)
+        return self._piece
 
 
+@dataclass(slots=True)
 class VertexBlock:
     """What is kept of some vertices: keys, atoms, and for execution targets more (by place in the block)."""
 
-    __slots__ = ("atoms", "keys", "targets")
+    keys: list[str]
+    atoms: list[Atom]
+    targets: list[tuple[int, Target]]
+    numbers: array[int] | None = field(init=False, compare=False)
+    """The keys as numbers, where all of them are; see `plain_numbers`."""
 
-    def __init__(self, keys: list[str], atoms: list[Atom], targets: list[tuple[int, Target]]) -> None:
-        self.keys, self.atoms, self.targets = keys, atoms, targets
+    def __post_init__(self) -> None:
+        self.numbers = plain_numbers(self.keys)
 
 
+@dataclass(slots=True)
 class EdgeBlock:
     """The ends of some edges of the subsystem asked for."""
 
-    __slots__ = ("sources", "targets")
+    sources: list[str]
+    targets: list[str]
 
-    def __init__(self, sources: list[str], targets: list[str]) -> None:
-        self.sources, self.targets = sources, targets
+
+@dataclass(slots=True)
+class Graph:
+    """A graph in rows by vertex number, and what it folds to."""
+
+    folded: Folded
+    index: dict[str, int]
+    keys: list[str]
+    numbers: array[int] | None
+    """The keys as numbers; None when one of them is none."""
+    targets: dict[int, Target]
+    edges: int
+    labels: dict[int, float] = field(default_factory=dict)
+    """Where vertices that came later stand in the document, between the numbers of those that were there."""
+    patches: int = 0
+    """How many changes it was carried over."""
+
+    def packed_keys(self) -> VertexKeys:
+        """The keys by position. Raises InvalidGraph for one that is no proper text."""
+        order, numbers, keys = self.folded.order, self.numbers, self.keys
+        if numbers is not None and order[0] >= 0:
+            listed = numbers.tolist()  # twice as fast to pick from
+            made = VertexKeys.of_numbers([listed[v] for v in order])
+            if made is not None:
+                return made
+        return VertexKeys.of([keys[v] if v >= 0 else "" for v in order])
 
 
 class JgfRows:
@@ -112,6 +171,7 @@ class JgfRows:
         self.sources: list[str] = []
         self.ends: list[str] = []
         self.warnings: list[str] = []
+        self.numbers: array[int] | None = array("q")
         self._atom_index: dict[Atom, int] = {}
         self._known_atoms: dict[tuple[Any, Any, Any], Atom] = {}
         self._property_rows: dict[tuple[str, ...], tuple[str, ...]] = {(): ()}
@@ -154,6 +214,10 @@ class JgfRows:
             before = set(islice(index, first))  # updating a key leaves it where it stood
             twice = next(key for at, key in enumerate(block.keys) if key in before or key in block.keys[:at])
             raise InvalidGraph(f"vertex {clip(twice)} is defined twice")
+        if self.numbers is None or block.numbers is None:
+            self.numbers = None
+        else:
+            self.numbers += block.numbers
         numbers = self._atom_index
         try:
             self.atom_of += [numbers[atom] for atom in block.atoms]
@@ -264,8 +328,8 @@ class JgfRows:
                 self.warnings.append(f"vertex {name} is contained more than once; only the first counts")
         return list(map(first.get, range(len(self.atom_of)), repeat(-1)))
 
-    def folded(self) -> tuple[Folded, list[str]]:
-        """Fold what was collected. Returns the fold and the vertex keys by vertex number.
+    def folded(self) -> Graph:
+        """Fold what was collected.
 
         Raises:
             InvalidGraph: no vertex or edge, an edge to nothing, no root, a circle, or too deep.
@@ -274,16 +338,17 @@ class JgfRows:
             raise InvalidGraph("the graph has no vertices")
         if not self.sources:
             raise InvalidGraph(f"the graph has no edges of the {self.subsystem} subsystem")
-        parent = self.parents()
+        parent, edges = self.parents(), len(self.sources)
+        self.sources, self.ends = [], []  # room for what follows
         keys = list(self.index)
         try:
-            made = fold(self.atoms, self.atom_of, parent, self._sort_key)
+            made = fold(self.atoms, self.atom_of, parent, lambda vertex: self.targets[vertex].key)
         except NotATree as exc:
             where = f" at vertex {clip(keys[exc.args[1]])}" if len(exc.args) > 1 else ""
             raise InvalidGraph(f"{exc.args[0]}{where}: no root to start from") from None
         if self.subsystem == CONTAINMENT:
             self._warn_unlinked(made, keys)
-        return made, keys
+        return Graph(made, self.index, keys, self.numbers, self.targets, edges)
 
     def _warn_unlinked(self, made: Folded, keys: list[str]) -> None:
         if len(made.order) == len(keys) and made.order[0] >= 0:
@@ -293,10 +358,3 @@ class JgfRows:
         if lone:
             shown = ", ".join(map(clip, lone[:3])) + (" and more" if len(lone) > 3 else "")
             self.warnings.append(f"{len(lone)} vertices hang nowhere and are left out: {shown}")
-
-    def _sort_key(self, vertex: int) -> Any:
-        target = self.targets[vertex]
-        match = _NUMBER_AT_END.search(target.name)
-        number = int(match[0]) if match else -1
-        prefix = target.name[: match.start()] if match else target.name
-        return target.properties, target.rank, prefix, number

@@ -26,6 +26,9 @@ class Blocks:
     Bounded by the characters of the blocks it stands for; the oldest go first. One thread.
     """
 
+    last: Any = None
+    """What the reader keeps of the last document, to go on from."""
+
     def __init__(self, max_chars: int = 256 << 20) -> None:
         self._max = max_chars
         self._chars = 0
@@ -50,7 +53,8 @@ def _block(text: str, kind: str, convert: Callable[[list[Any]], Made], known: Bl
     """A block of elements converted; None when the text is no row of whole elements."""
     key = b""
     if known is not None:
-        key = blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16, person=kind.encode()[:16]).digest()
+        name = kind.encode("utf-8", "surrogatepass")
+        key = blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16, key=blake2b(name).digest()).digest()
         found: Made | None = known.get(key)
         if found is not None:
             return found
@@ -138,7 +142,7 @@ class Cursor:
         while True:
             start = self.at
             if border and stop >= 0:
-                stop = self._cut(start, border, known is not None)
+                stop = self._cut(start, border)
             if border and stop >= 0:
                 made = _block(text[start:stop], kind, convert, known)
                 if made is not None:
@@ -162,20 +166,19 @@ class Cursor:
         self._skip()
         return value, ended, self._one_of(",]") == "]"
 
-    def _cut(self, start: int, border: str, by_content: bool) -> int:
+    def _cut(self, start: int, border: str) -> int:
         """Where the block that begins at `start` ends; -1 when the rest is too short for one.
 
-        `by_content`: if possible at a border whose neighbourhood has a certain checksum, so that a change
-        somewhere in the document moves the borders near it only.
+        If possible at a border whose neighbourhood has a certain checksum, so that a change somewhere in the
+        document moves the borders near it only.
         """
         text = self.text
         cut = first = text.find(border, start + _BLOCK)
-        if by_content:
-            limit, reach = start + 4 * _BLOCK, len(border) + 40
-            while 0 <= cut < limit and crc32(text[cut : cut + reach].encode("utf-8", "replace")) & 7:
-                cut = text.find(border, cut + 1)
-            if cut < 0:
-                cut = first
+        limit, reach = start + 4 * _BLOCK, len(border) + 40
+        while 0 <= cut < limit and crc32(text[cut : cut + reach].encode("utf-8", "replace")) & 7:
+            cut = text.find(border, cut + 1)
+        if cut < 0:
+            cut = first
         return cut + 1 if cut >= 0 else -1
 
     def _expect(self, char: str) -> None:

@@ -3,22 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
 from rainbow.errors import InvalidGraph
 from rainbow.resources.document import Source, from_yaml, text_of
-from rainbow.resources.hostlist import Hostlist, HostRange
+from rainbow.resources.hostlist import Hostlist
 from rainbow.resources.identity import Identity, runs
 from rainbow.resources.idset import IdSet
-from rainbow.resources.jgf import CONTAINMENT, JgfRows, clip, well_formed
+from rainbow.resources.jgf import CONTAINMENT, EdgeBlock, Graph, JgfRows, VertexBlock, clip, well_formed
 from rainbow.resources.json_stream import Blocks, Cursor, NotJson
+from rainbow.resources.patch import Patch, Unlike, patchable
 from rainbow.resources.rset import read_rset
 from rainbow.resources.subsystem_reader import subsystem_name
-from rainbow.resources.summary import Summary, VertexKeys
+from rainbow.resources.summary import Summary
 
 _DOMINANT_NAMES = frozenset({"cluster", "nodes", CONTAINMENT})
 """What the containment graph is called in the field."""
+
+MAX_KEPT = 2_000_000
+MAX_KEPT_BLOCKS = 50_000
+"""Of larger graphs, and of those that came in more parts, no more than the blocks is kept for the next time."""
 
 
 def read_graph(
@@ -56,27 +63,54 @@ def _named(source: Source) -> tuple[str, Source]:
 
 
 def _read(source: Source, dominant: str, known: Blocks | None = None) -> Summary:
-    parts = _Parts(dominant, known)
     if isinstance(source, Mapping):
+        parts = _Parts(dominant)
         parts.mapping(source)
-    else:
-        text = text_of(source)
-        try:
-            parts.cursor(Cursor(text))
-        except NotJson:
-            document = from_yaml(text)
-            if not isinstance(document, Mapping):
-                raise InvalidGraph(f"{clip(document)} is no resource graph: give JGF or Flux R") from None
-            parts = _Parts(dominant)
-            parts.mapping(document)
+        return parts.summary()
+    text = text_of(source)
+    last = known.last if known is not None else None
+    if isinstance(last, Last) and last.dominant == dominant:
+        # Should anything be wrong, reading in full finds the words for it.
+        with suppress(NotJson, InvalidGraph, RecursionError):
+            return _streamed(text, _Parts(dominant, known, last))
+    try:
+        return _streamed(text, _Parts(dominant, known))
+    except NotJson:
+        document = from_yaml(text)
+        if not isinstance(document, Mapping):
+            raise InvalidGraph(f"{clip(document)} is no resource graph: give JGF or Flux R") from None
+        parts = _Parts(dominant)
+        parts.mapping(document)
+        return parts.summary()
+
+
+def _streamed(text: str, parts: _Parts) -> Summary:
+    parts.cursor(Cursor(text))
     return parts.summary()
 
 
-class _Parts:
-    """What is found at the top of a document, whichever way it is walked."""
+@dataclass(frozen=True, slots=True)
+class Last:
+    """A document as it was read last, and what came of it."""
 
-    def __init__(self, dominant: str, known: Blocks | None = None) -> None:
-        self.dominant, self.known = dominant, known
+    dominant: str
+    vertices: list[VertexBlock]
+    edges: list[EdgeBlock]
+    summary: Summary
+    graph: Graph | None
+    """None when it has not the form that patches start from."""
+
+
+class _Parts:
+    """What is found at the top of a document, whichever way it is walked.
+
+    With `last` blocks of rows are only collected, for most of them will be the same as last time.
+    """
+
+    def __init__(self, dominant: str, known: Blocks | None = None, last: Last | None = None) -> None:
+        self.dominant, self.known, self.last = dominant, known, last
+        self.vertices: list[VertexBlock] = []
+        self.edges: list[EdgeBlock] = []
         self.name: str | None = None
         self.rows: JgfRows | None = None
         self.seen: set[str] = set()
@@ -102,23 +136,38 @@ class _Parts:
         cursor.finish()
 
     def _graph_cursor(self, cursor: Cursor) -> None:
+        if self.rows is not None and self.last is not None:
+            raise InvalidGraph("a second graph, while the first one has not been looked at")
         rows = self.rows = JgfRows(self.dominant)
         self.seen.clear()
+        self.vertices, self.edges = [], []
         for key in cursor.items():
             self.seen.add(key)
             kind = cursor.peek()
             if key == "nodes" and kind == "[":
                 for vertices in cursor.blocks("nodes", rows.listed, self.known):
-                    rows.add_vertices(vertices)
+                    self._add_vertices(rows, vertices)
             elif key == "nodes" and kind == "{":
                 pairs = cursor.pairs()
                 while some := list(islice(pairs, 512)):
-                    rows.add_vertices(rows.keyed(some))
+                    self._add_vertices(rows, rows.keyed(some))
             elif key == "edges" and kind == "[":
                 for edges in cursor.blocks(f"edges {self.dominant}", rows.edges, self.known):
-                    rows.add_edges(edges)
+                    self._add_edges(rows, edges)
             else:
                 self._odd(key, cursor.value())
+
+    def _add_vertices(self, rows: JgfRows, block: VertexBlock) -> None:
+        if self.known is not None:
+            self.vertices.append(block)
+        if self.last is None:
+            rows.add_vertices(block)
+
+    def _add_edges(self, rows: JgfRows, block: EdgeBlock) -> None:
+        if self.known is not None:
+            self.edges.append(block)
+        if self.last is None:
+            rows.add_edges(block)
 
     def mapping(self, document: Mapping[str, Any]) -> None:
         for key, value in document.items():
@@ -173,39 +222,67 @@ class _Parts:
         for key in ("nodes", "edges"):
             if key not in self.seen:
                 raise InvalidGraph(f"graph.{key} is missing")
-        made, keys = rows.folded()
-        targets = [rows.targets[v] for v in made.targets]
-        hosts = Hostlist(_piece(target.name) for target in targets)
+        title = self.other.get("name")
+        name = well_formed(title, "name") if isinstance(title, str) else None
+        if self.last is not None:
+            made = self._again(self.last, name)
+            if made is not None:
+                return made
+            for vertices in self.vertices:
+                rows.add_vertices(vertices)
+            for edges in self.edges:
+                rows.add_edges(edges)
+        graph = rows.folded()
+        made = self._summary(graph, name, tuple(rows.warnings))
+        if self.known is not None:
+            whole = not rows.warnings and patchable(graph)
+            self._keep(Last(self.dominant, self.vertices, self.edges, made, graph if whole else None))
+        return made
+
+    def _again(self, last: Last, name: str | None) -> Summary | None:
+        """The summary when little or nothing changed since `last`; None when the graph is to be folded anew."""
+        assert self.known is not None
+        if last.vertices == self.vertices and last.edges == self.edges:
+            return last.summary.named(name)
+        if last.graph is None:
+            return None
+        try:
+            patch = Patch(last.graph, (last.vertices, self.vertices), (last.edges, self.edges))
+        except Unlike:
+            return None
+        self.known.last = None  # until it is whole again
+        patch.apply()
+        made = self._summary(last.graph, name, ())
+        self._keep(Last(self.dominant, self.vertices, self.edges, made, last.graph))
+        return made
+
+    def _keep(self, last: Last) -> None:
+        assert self.known is not None
+        vertices = sum(len(block.keys) for block in last.vertices)
+        fits = vertices <= MAX_KEPT and len(last.vertices) + len(last.edges) <= MAX_KEPT_BLOCKS
+        self.known.last = last if fits else None
+
+    def _summary(self, graph: Graph, name: str | None, warnings: tuple[str, ...]) -> Summary:
+        targets = [graph.targets[v] for v in graph.folded.targets]
         properties: dict[str, list[tuple[int, int]]] = {}
         for ordinal, target in enumerate(targets):
-            for name in target.properties:
-                spans = properties.setdefault(name, [])
+            for label in target.properties:
+                spans = properties.setdefault(label, [])
                 if spans and spans[-1][1] == ordinal:
                     spans[-1] = (spans[-1][0], ordinal + 1)
                 else:
                     spans.append((ordinal, ordinal + 1))
         identity = Identity(
             len(targets),
-            hosts,
+            Hostlist(target.piece for target in targets),
             runs(target.rank for target in targets),
-            {name: IdSet(spans) for name, spans in properties.items()},
+            {label: IdSet(spans) for label, spans in properties.items()},
         )
-        packed = VertexKeys.of([keys[v] if v >= 0 else "" for v in made.order])
-        title = self.other.get("name")
         return Summary(
-            made.root,
+            graph.folded.root,
             identity,
-            packed,
-            name=well_formed(title, "name") if isinstance(title, str) else None,
+            graph.packed_keys(),
+            name=name,
             dominant=self.dominant,
-            warnings=tuple(rows.warnings),
+            warnings=warnings,
         )
-
-
-def _piece(name: str) -> HostRange:
-    """A host name as it stands, even where it is none by RFC 29."""
-    stem = name.rstrip("0123456789")
-    digits = name[len(stem) :]
-    if not digits or not digits.isascii() or len(digits) > 18:
-        return HostRange(name, -1, -1)
-    return HostRange(stem, int(digits), int(digits) + 1, len(digits) if digits[0] == "0" else 1)

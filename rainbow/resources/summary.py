@@ -6,12 +6,8 @@ the registered document went (so that subsystems can be linked later), and the s
 
 from __future__ import annotations
 
-import zlib
-from array import array
 from collections.abc import Mapping
 from hashlib import blake2b
-from itertools import chain
-from operator import sub
 from typing import Any
 
 import msgpack
@@ -24,56 +20,9 @@ from rainbow.resources.idset import IdSet
 from rainbow.resources.shape import Shape, describe, make, shapes_below
 from rainbow.resources.subsystem import Holders, Subsystem
 from rainbow.resources.subsystem_reader import read_subsystem
+from rainbow.resources.vertex_keys import VertexKeys
 
 VERSION = 1
-
-
-class VertexKeys:
-    """The keys of all vertices by position, packed; unpacked when a subsystem is to be linked."""
-
-    __slots__ = ("_where", "packed")
-
-    def __init__(self, packed: bytes) -> None:
-        self.packed = packed
-        self._where: dict[str, int] | None = None
-
-    @classmethod
-    def of(cls, keys: list[str]) -> VertexKeys:
-        """Keys that are plain numbers (most are) become differences, which pack to almost nothing.
-
-        Raises:
-            InvalidGraph: a key that is no proper text.
-        """
-        try:
-            numbers = array("q", map(int, keys))
-        except (ValueError, OverflowError):
-            numbers = array("q")
-        if len(numbers) == len(keys) and "\n".join(map(str, numbers)) == "\n".join(keys):
-            steps = array("q", map(sub, numbers, chain((0,), numbers)))
-            return cls(b"n" + zlib.compress(steps.tobytes(), 1))
-        try:
-            packed: bytes = msgpack.packb(keys)
-        except UnicodeEncodeError:
-            raise InvalidGraph("a vertex has an id that is no text that can be written") from None
-        return cls(b"t" + zlib.compress(packed, 1))
-
-    def position(self, key: str) -> int | None:
-        if self._where is None:
-            self._where = {name: at for at, name in enumerate(self._keys())}
-        return self._where.get(key)
-
-    def _keys(self) -> list[str]:
-        body = zlib.decompress(self.packed[1:])
-        if self.packed[:1] == b"t":
-            keys: list[str] = msgpack.unpackb(body)
-            return keys
-        steps = array("q")
-        steps.frombytes(body)
-        number, found = 0, []
-        for step in steps:
-            number += step
-            found.append(str(number))
-        return found
 
 
 class Summary:
@@ -206,6 +155,14 @@ class Summary:
         if name not in self.subsystem:
             return self
         return self._copy({k: v for k, v in self.subsystem.items() if k != name}, self.warnings)
+
+    def named(self, name: str | None) -> Summary:
+        """The same under another name; itself when it has that name."""
+        if name == self.name:
+            return self
+        made = self._copy(self.subsystem, self.warnings)
+        made.name = name
+        return made
 
     def _copy(self, subsystems: dict[str, Subsystem], warnings: tuple[str, ...]) -> Summary:
         return Summary(

@@ -45,6 +45,7 @@ KEYS = (
     "growth_clusters_10x",
     "growth_nodes_1000x",
     "register_ratio",
+    "reregister_ratio",
     "choose_us_10000",
     "flux_ratio",
     "scheduler_mb_10000",

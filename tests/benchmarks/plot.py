@@ -17,6 +17,7 @@ BARS: dict[str, tuple[float, bool]] = {
     "growth_clusters_10x": (2.0, False),
     "growth_nodes_1000x": (1.3, False),
     "register_ratio": (2.0, False),
+    "reregister_ratio": (0.2, False),
     "choose_us_10000": (50.0, False),
     "help_ratio": (2.0, False),
 }

@@ -12,6 +12,7 @@ import pytest
 from agentrig import Agents, ended, shell, submit
 from rainbow.errors import Conflict, Denied
 from rainbow_agents.agent import Agent
+from resource_texts import graph
 from rig import Rig, eventually, resources
 
 
@@ -160,6 +161,16 @@ def test_a_changed_graph_is_registered_on_reload(rig: Rig, agents: Agents) -> No
     eventually(lambda: agents.known("blue")["totals"]["node"] == 5, 60)
     record = rig.until(rig.submit(jobspec=shell("true"), hold=0)["id"], "rejected", 60)
     assert record["code"] == "busy"
+
+
+def test_a_graph_that_changed_a_little_is_patched(rig: Rig, agents: Agents) -> None:
+    from agentrig import settings
+
+    agent = agents.start(graph=graph("cluster(8xnode(4xcore))"))
+    changed = graph("cluster(7xnode(4xcore),node(3xcore))")
+    agent.reload(settings(rig, agents.folder / "agents", "blue", graph=changed))
+    eventually(lambda: agents.known("blue")["totals"]["core"] == 31, 60)
+    assert agent._known.last.graph.patches == 1
 
 
 def test_deleted_and_registered_anew_by_itself(rig: Rig, agents: Agents) -> None:
