@@ -235,8 +235,8 @@ class JgfRows:
         if type(kind) is not str or not kind:
             raise InvalidGraph(f"vertex {clip(key)}: metadata.type is {clip(kind)}; give a text")
         whole = size
-        if type(whole) is float and whole.is_integer():
-            whole = int(whole)
+        if type(whole) is bool or (type(whole) is float and whole.is_integer()):
+            whole = int(whole)  # equal numbers are one atom, which must not hang on which was met first
         if type(whole) is not int or not 0 <= whole <= MAX_SIZE:
             raise InvalidGraph(f"vertex {clip(key)}: size {clip(size)} is not a whole number from 0")
         if unit is None:

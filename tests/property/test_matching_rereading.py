@@ -131,7 +131,7 @@ class Drawn:
             (
                 ("rank", (-1, 3, "7", 10_000)),
                 ("name", ("host3", "other", "zz9")),
-                ("size", (1, 2, 8, 1.0)),
+                ("size", (1, 2, 8, 1.0, True)),
                 ("unit", ("", "GB")),
                 ("type", KINDS),
                 ("properties", ({}, {"ssd": ""}, {"new": "", "fat": ""})),

@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 from rainbow.errors import InvalidGraph
-from rainbow.resources import Blocks, Summary, json_stream, read_graph
+from rainbow.resources import Blocks, Summary, json_stream, patch, read_graph, reader
 from rainbow.resources import document as documents
 
 VERTICES = {
@@ -229,6 +229,58 @@ def test_known_blocks_change_nothing_and_are_used() -> None:
     assert again.digest == read_graph(large(200, gone=90)).digest
     assert again.cores == 799
     assert len(set(known._made) - before) < len(before) / 3
+
+
+@pytest.mark.usefixtures("_small_blocks")
+def test_a_change_is_patched_and_nothing_new_is_only_looked_at() -> None:
+    known = Blocks()
+    first = read_graph(large(200), known=known)
+    assert read_graph(large(200), known=known) is first
+    read_graph(large(200, gone=90), known=known)
+    graph = known.last.graph
+    assert read_graph(large(200), known=known).digest == first.digest
+    assert known.last.graph is graph
+    assert graph.patches == 2
+
+
+@pytest.mark.usefixtures("_small_blocks")
+@pytest.mark.parametrize("bound", ["MIN_CHANGED", "MAX_PATCHES"])
+def test_after_much_has_changed_the_graph_is_read_in_full(bound: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(patch, bound, 1)
+    monkeypatch.setattr(patch, "MAX_SHARE", 500 if bound == "MIN_CHANGED" else 1)
+    known = Blocks()
+    for gone in (-1, 90, 120, 30):
+        summary = read_graph(large(200, gone=gone), known=known)
+        assert summary.digest == read_graph(large(200, gone=gone)).digest
+        assert known.last.graph.patches <= (bound == "MAX_PATCHES")
+
+
+def test_of_a_graph_that_is_too_large_nothing_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reader, "MAX_KEPT", 100)
+    known = Blocks()
+    for nodes in (10, 100):
+        assert read_graph(large(nodes), known=known).digest == read_graph(large(nodes)).digest
+        assert (known.last is not None) == (nodes == 10)
+
+
+@pytest.mark.usefixtures("_small_blocks")
+def test_what_is_wrong_costs_nothing_of_what_is_known() -> None:
+    known = Blocks()
+    read_graph(large(200), known=known)
+    with pytest.raises(InvalidGraph):
+        read_graph(large(200)[:-5], known=known)
+    with pytest.raises(InvalidGraph, match="defined twice"):
+        read_graph(large(200).replace('"n9.1"', '"n9.2"'), known=known)
+    read_graph(large(200, gone=90), known=known)
+    assert known.last.graph.patches == 1
+
+
+def test_keys_too_far_apart_for_a_difference() -> None:
+    vertices = [{"id": str(n), "metadata": {"type": "box"}} for n in (2**63 - 1, -(2**63) + 1)]
+    edges = [ends((vertices[0]["id"], vertices[1]["id"]))]
+    summary = read_graph({"graph": {"nodes": vertices, "edges": edges}})
+    assert summary.keys is not None
+    assert summary.keys.position(vertices[1]["id"]) == 1
 
 
 @pytest.mark.usefixtures("_small_blocks")
