@@ -6,6 +6,7 @@ Every failure is InvalidInput (TooLarge for size) with one plain line.
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Mapping
 from typing import Any, NoReturn
 
@@ -128,5 +129,27 @@ def encode_json(value: Mapping[str, Any] | list[Any]) -> bytes:
         raise InvalidInput(f"cannot be written as JSON: {exc}") from None
 
 
-def encode_msgpack(value: Mapping[str, Any]) -> bytes:
-    return bytes(msgpack.packb(value))
+class _Packers(threading.local):
+    """One for each thread: making a packer takes longer than packing a message with it."""
+
+    def __init__(self) -> None:
+        self.packer = msgpack.Packer()
+
+
+_packers = _Packers()
+
+
+def encode_msgpack(value: Mapping[str, Any], ready: Mapping[str, bytes] | None = None) -> bytes:
+    """`value` as msgpack, followed by the keys of `ready`, whose values are packed already."""
+    packer = _packers.packer
+    try:
+        packed: bytes = packer.pack(value)
+        if not ready:
+            return packed
+        parts = [packer.pack_map_header(len(value) + len(ready)), packed[len(packer.pack_map_header(len(value))) :]]
+        for key, done in ready.items():
+            parts += (packer.pack(key), done)
+    except BaseException:
+        packer.reset()
+        raise
+    return b"".join(parts)

@@ -153,6 +153,7 @@ def _run(**options: Any) -> None:
 
     from rainbow import logs, settings
     from rainbow.errors import RainbowError
+    from rainbow.program import up
     from rainbow_agents.agent import Agent
 
     loaded = _settings(**options)
@@ -164,6 +165,7 @@ def _run(**options: Any) -> None:
         signal.signal(number, lambda *_: agent.request_stop())
     signal.signal(signal.SIGHUP, lambda *_: hangup.set())
     agent.start()
+    up()
     while not agent.wait(0.5):
         if hangup.is_set():
             hangup.clear()

@@ -87,9 +87,12 @@ def shared(request: Request) -> Request:
     return request
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, unsafe_hash=True)
 class Demand:
-    """A rough total of what the job takes when it runs, for reservations and scoring (not for matching)."""
+    """A rough total of what the job takes when it runs, for reservations and scoring (not for matching).
+
+    Not to be changed. (Not frozen: making one would take four times as long, and several are made for each job.)
+    """
 
     nodes: int = 0
     cores: int = 0

@@ -1,9 +1,13 @@
 """The relay ratio: submissions through the real scheduler, over a bare pika loop that only moves them on.
 
-Both read N messages of the same bodies from a quorum queue, publish each as persistent with confirms to another
-quorum queue, and ack after the confirm, on the same broker. The bare loop is pika's SelectConnection and nothing else.
+Both read N messages of the same bodies from a quorum queue, publish each as persistent with confirms to one of a
+hundred quorum queues, those of the clusters, and ack after the confirm, on the same broker: the broker has the same
+work and promises the same. The bare loop is pika's SelectConnection and takes the queues in turn, nothing else.
 Ours also verifies the token, matches against 100 clusters, reserves in Redis, signs and dispatches. Each runs as a
 process of its own, in turn, several times; the ratio is the median over the pairs.
+
+`relay_one_queue_ratio` is over the same loop when it puts everything into one queue, which spares the broker the other
+ninety-nine: how much of the difference that is, says `relay_one_queue_per_s` over `relay_bare_per_s`.
 """
 
 from __future__ import annotations
@@ -32,7 +36,7 @@ from rainbow.settings import load
 from rig import eventually, resources
 from servers_here import rabbitmq, redis
 
-JOBS = int(os.environ.get("RAINBOW_BENCH_JOBS", "6000"))
+JOBS = int(os.environ.get("RAINBOW_BENCH_JOBS", "20000"))
 ROUNDS = int(os.environ.get("RAINBOW_BENCH_ROUNDS", "3"))
 CLUSTERS = 100
 
@@ -59,7 +63,7 @@ def fill(broker: Broker, exchange: str, key: str, messages: list[bytes]) -> None
         broker.publish([Message(exchange, key, b) for b in messages[start : start + 500]]).check(120)
 
 
-def bare(url: str, source: str, target: str, count: int, prefetch: int = 1000) -> dict[str, float]:
+def bare(url: str, source: str, targets: list[str], count: int, prefetch: int = 1000) -> dict[str, float]:
     """pika alone: consume, publish, ack after the confirm. Runs in this process until `count` are through."""
     state = {"done": 0, "began": 0.0}
     waiting: dict[int, int] = {}
@@ -77,7 +81,7 @@ def bare(url: str, source: str, target: str, count: int, prefetch: int = 1000) -
                 state["began"] = time.perf_counter()
             published += 1
             waiting[published] = method.delivery_tag  # type: ignore[attr-defined]
-            channel.basic_publish("", target, body, persistent, mandatory=True)
+            channel.basic_publish("", targets[published % len(targets)], body, persistent, mandatory=True)
 
         def on_confirm(frame: object) -> None:
             method = frame.method  # type: ignore[attr-defined]
@@ -101,10 +105,10 @@ def bare(url: str, source: str, target: str, count: int, prefetch: int = 1000) -
     return {"per_s": count / wall, "cpu_us": (time.process_time() - cpu) / count * 1e6}
 
 
-def _bare_process(url: str, source: str, target: str, count: int) -> dict[str, float]:
+def _bare_process(url: str, source: str, targets: list[str], count: int) -> dict[str, float]:
     code = (
         f"import sys, json; sys.path[:0] = {sys.path[:3]!r}; import bench_relay;"
-        f"print(json.dumps(bench_relay.bare({url!r}, {source!r}, {target!r}, {count})))"
+        f"print(json.dumps(bench_relay.bare({url!r}, {source!r}, {targets!r}, {count})))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=300)
     found: dict[str, float] = json.loads(done.stdout)
@@ -146,24 +150,28 @@ def run() -> dict[str, float | None]:
                     graph = resources(nodes=4 + number % 16, cores=8 + number % 24)
                     client.register(f"c{number}", identity="the-benchmark", graph=graph)
             broker = connect(ConnectOptions(amqp_url))
-            quorum = topology.Queue("bare.in", max_length=None), topology.Queue("bare.out", max_length=None)
-            broker.declare(topology.Topology(queues=quorum))
+            names = ["bare.in", "bare.out", *(f"bare.out.{n}" for n in range(CLUSTERS))]
+            broker.declare(topology.Topology(queues=tuple(topology.Queue(n, max_length=None) for n in names)))
             token = site.token("alice")
-            mine, bares = [], []
+            mine, bares, ones = [], [], []
             stack.enter_context(progress := Progress(amqp_url))
             jobs = [topology.jobs_queue(f"c{n}") for n in range(CLUSTERS)]
             for _ in range(ROUNDS):
-                fill(broker, "", "bare.in", bodies(token, JOBS))
-                bares.append(_bare_process(amqp_url, "bare.in", "bare.out", JOBS)["per_s"])
+                for rates, targets in ((ones, names[1:2]), (bares, names[2:])):
+                    fill(broker, "", "bare.in", bodies(token, JOBS))
+                    rates.append(_bare_process(amqp_url, "bare.in", targets, JOBS)["per_s"])
+                    _drain(amqp_url, targets)
                 fill(broker, topology.SUBMIT, "submit", bodies(token, JOBS))
                 mine.append(_ours(site, broker, progress, JOBS))
-                _drain(amqp_url, [*jobs, "bare.out"])
+                _drain(amqp_url, jobs)
             broker.close()
             site.kill(registrar)
     return {
         "relay_ratio": median(m / b for m, b in zip(mine, bares, strict=True)),
+        "relay_one_queue_ratio": median(m / o for m, o in zip(mine, ones, strict=True)),
         "relay_per_s": median(mine),
         "relay_bare_per_s": median(bares),
+        "relay_one_queue_per_s": median(ones),
     }
 
 

@@ -34,6 +34,7 @@ def run(
     """Run the workers: schedule submissions, keep the registry, record events, place anew what comes back."""
     from rainbow import logs, settings
     from rainbow.errors import InvalidInput
+    from rainbow.program import up
     from rainbow_workers import metrics
     from rainbow_workers.service import WORKERS
 
@@ -57,6 +58,7 @@ def run(
             ending.callback(metrics.serve(service, address))
         if not _started(service, stop):
             return
+        up()
         log.info("workers run", extra={"action": "start", "workers": ",".join(workers)})
         while not stop.wait(0.5):
             error = service.failed()

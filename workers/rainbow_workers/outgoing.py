@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import replace
 
 from rainbow import codec, signing, topology
 from rainbow.brokers.base import MSGPACK, Message
+from rainbow.jobspec import Jobspec
 from rainbow.tokens import KeyRing
 from rainbow_workers.decide import Job
 from rainbow_workers.intake import route_of
 from rainbow_workers.keys import ClusterKeys
 from rainbow_workers.ticket import BID_DISPATCH, KIND, ORIGIN, REGISTRATION, ROUTE, Ticket
 from rainbow_workers.world import World
+
+#: How many packed documents are kept, and up to how many bytes each.
+KEPT, LARGE = 1024, 4096
 
 
 class Outgoing:
@@ -22,6 +27,7 @@ class Outgoing:
         self._world = world
         self._keys = keys
         self._ring = ring
+        self._documents: OrderedDict[int, tuple[Jobspec, bytes]] = OrderedDict()
 
     def dispatch(self, job: Job, cluster: str, now: float) -> Message:
         """The job for `cluster`, assigned at `now`."""
@@ -33,7 +39,6 @@ class Outgoing:
                 "attempt": job.attempt,
                 "cluster": cluster,
                 "name": job.name,
-                "jobspec": job.jobspec.document,
                 "image": job.image,
                 "user": job.user,
                 "priority": job.priority,
@@ -41,7 +46,8 @@ class Outgoing:
                 "assigned_at": now,
                 "expires_at": job.expires_at,
                 "route": signing.seal(self._ring(), codec.encode_msgpack(route_of(job))),
-            }
+            },
+            {"jobspec": self._packed(job.jobspec)},
         )
         return Message(
             topology.JOBS,
@@ -56,6 +62,18 @@ class Outgoing:
                 REGISTRATION: registration,
             },
         )
+
+    def _packed(self, jobspec: Jobspec) -> bytes:
+        """Its document. Jobs of one kind share a jobspec, which is packed once."""
+        known = self._documents.get(id(jobspec))
+        if known is not None:
+            return known[1]
+        packed = codec.encode_msgpack(jobspec.document)
+        if len(packed) <= LARGE:
+            self._documents[id(jobspec)] = jobspec, packed
+            if len(self._documents) > KEPT:
+                self._documents.popitem(last=False)
+        return packed
 
     def to_bidding(self, ticket: Ticket) -> Message:
         """To where clusters are asked (`rainbow_workers.bidding`): it takes longer than others should wait here."""

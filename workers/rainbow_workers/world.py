@@ -170,9 +170,13 @@ class World:
         """Deduct what was just decided, until the store's own total comes back."""
         known = self.clusters.get(cluster)
         if known is not None:
+            n, c, g = demand.nodes, demand.cores, demand.gpus
             r = known.reserved
-            known.reserved = Demand(r.nodes + demand.nodes, r.cores + demand.cores, r.gpus + demand.gpus)
-            self._loads.pop(cluster, None)
+            known.reserved = Demand(r.nodes + n, r.cores + c, r.gpus + g)
+            load = self._loads.get(cluster)
+            if load is not None:
+                f = load.free
+                self._loads[cluster] = Load(load.total, Demand(f.nodes - n, f.cores - c, f.gpus - g), load.pending)
 
     def load(self, cluster: str) -> Load:
         load = self._loads.get(cluster)

@@ -24,6 +24,7 @@ _FRAME = struct.Struct(">BHI")
 _HEADER = struct.Struct(">HHQH")
 _ACK = struct.Struct(">BHIHHQBB")
 _NACK = struct.Struct(">BHIHHQBB")
+_LENGTH = struct.Struct(">I")
 _END = b"\xce"
 _BASIC = 60
 _PERSISTENT = b"\x02"
@@ -59,16 +60,34 @@ def _type_property(content_type: str) -> bytes:
     return _short(content_type, "the content type")
 
 
+def _table(out: list[bytes], headers: dict[str, Any]) -> None:
+    """Headers that are all texts, as nearly always, are written here; others are left to pika."""
+    parts = [b""]
+    try:
+        for name, value in headers.items():
+            if type(value) is not str:
+                pika_data.encode_table(out, headers)
+                return
+            raw = value.encode()
+            parts += (_text_field(name), _LENGTH.pack(len(raw)), raw)
+    except (pika_exceptions.AMQPError, struct.error, AttributeError, TypeError, ValueError, InvalidInput) as exc:
+        raise InvalidInput(f"the headers of a message cannot be sent: {type(exc).__name__}") from exc
+    table = b"".join(parts)
+    out += (_LENGTH.pack(len(table)), table)
+
+
+@lru_cache(maxsize=1024)
+def _text_field(name: str) -> bytes:
+    return _short(name, "the name of a header") + b"S"
+
+
 def properties(m: Message) -> bytes:
     """The payload of the content header frame. Raises InvalidInput for what AMQP cannot carry."""
     flags = _CONTENT_TYPE | _DELIVERY_MODE
     out = [b"", _type_property(m.content_type)]
     if m.headers:
         flags |= _HEADERS
-        try:
-            pika_data.encode_table(out, m.headers)
-        except (pika_exceptions.AMQPError, struct.error, AttributeError, TypeError, ValueError) as exc:
-            raise InvalidInput(f"the headers of a message cannot be sent: {type(exc).__name__}") from exc
+        _table(out, m.headers)
     out.append(_PERSISTENT)
     if m.priority is not None:
         flags |= _PRIORITY

@@ -2,6 +2,8 @@
 
 Plugins are pure: they look at numbers and return a choice with its terms. All run on *free now minus what was
 assigned since the last report*, so that a burst spreads before the next report comes.
+
+What they are given is not to be changed. (It is not frozen: making it would take several times as long, for each job.)
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ from rainbow.jobspec.request import Demand
 from rainbow.models.asking import Bid
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Load:
     """A cluster's totals, what is free now minus reservations (may be below 0), and how many jobs wait there."""
 
@@ -33,7 +35,7 @@ class Offer:
     why: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class JobView:
     """What a plugin may know of the job. `parameters` is the jobspec's ``attributes.parameter``; `offers` is what the
     clusters said that were asked for a bid, where a selection asks."""
@@ -58,7 +60,7 @@ class Fleet(Protocol):
         """The state as reported and as the admin added to it (``cost_per_node_hour``)."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Choice:
     """`cluster` is None when the plugin drops them all; `terms` are the winner's numbers, for `rainbow explain`;
     `dropped` says why for clusters the plugin ruled out."""

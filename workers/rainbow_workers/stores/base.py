@@ -39,11 +39,11 @@ class Changes:
     reset: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Assignment:
     """Job `id` goes to `cluster` as its attempt number `attempt`, and takes `demand` there until reported or
     `reserve_s` seconds have passed. `answer` is kept to answer the same id again. `at` is when it was decided,
-    `submitted_at` when the job came in: they become `times` of the record.
+    `submitted_at` when the job came in: they become `times` of the record. Not to be changed.
     """
 
     id: str

@@ -88,6 +88,33 @@ def opaque(value: Mapping[str, Any]) -> bytes:
     return packed
 
 
+class Alike:
+    """Packs mappings as `opaque` does that share some of their values, each of which is packed once."""
+
+    def __init__(self) -> None:
+        self._known: dict[int, tuple[Any, bytes]] = {}
+        self._packer = _packers.opaque
+
+    def opaque(self, value: Mapping[str, Any]) -> bytes:
+        packer = self._packer
+        try:
+            parts = [packer.pack_map_header(len(value))]
+            for key, item in value.items():
+                parts.append(packer.pack(key))
+                parts.append(self._shared(item) if type(item) in (list, dict) else packer.pack(item))
+        except (OverflowError, TypeError, ValueError):
+            packer.reset()
+            return opaque(value)
+        return b"".join(parts)
+
+    def _shared(self, item: Any) -> bytes:
+        known = self._known.get(id(item))
+        if known is None:
+            # The item is kept with it: its id is of no other for as long.
+            known = self._known[id(item)] = item, self._packer.pack(item)
+        return known[1]
+
+
 def transparent(data: bytes) -> dict[str, Any]:
     """The mapping that `opaque` packed."""
     value: dict[str, Any] = json.loads(data) if data.startswith(b"{") else unpack_text(data)

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from rainbow.models.job import RANK
 from rainbow_workers.stores.base import Assignment
 from rainbow_workers.stores.history import assignment_entry
-from rainbow_workers.stores.redis.codec import moment, number, opaque, pack, packer
+from rainbow_workers.stores.redis.codec import Alike, moment, number, opaque, pack, packer
 
 _ASSIGNED = RANK["assigned"]
 
@@ -26,6 +26,7 @@ def placement(batch: Sequence[Assignment], prefix: str) -> tuple[float, bytes]:
     sums: dict[str, list[int]] = {}
     job_key, answer_key = f"{prefix}job:", f"{prefix}answer:"
     packed = packer().pack
+    answers = Alike()
     for a in batch:
         id, attempt, cluster = a.id, number(a.attempt), a.cluster
         at, submitted_at = moment(a.at), moment(a.submitted_at)
@@ -44,7 +45,7 @@ def placement(batch: Sequence[Assignment], prefix: str) -> tuple[float, bytes]:
         key = job_key + id
         keys.append(key)
         history = [b"+" + opaque(assignment_entry(a))]
-        values += (key, packed(record) + packed(history), answer_key + id, opaque(a.answer))
+        values += (key, packed(record) + packed(history), answer_key + id, answers.opaque(a.answer))
         entry = (f"{submitted_at:.6f}", id)
         scores += entry
         for index in (f"jobs:cluster:{cluster}", f"jobs:user:{a.user}"):
