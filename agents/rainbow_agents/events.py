@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 
-from rainbow import codec, topology
+from rainbow import topology
 from rainbow.brokers.base import Broker, Message, Receipt
 from rainbow.models.job import RANK
 from rainbow_agents.journal import Pending
@@ -33,9 +33,8 @@ class Publisher:
         messages = []
         for state, group in itertools.groupby(ordered, key=lambda p: p.event.state):
             for chunk in _chunks(list(group)):
-                body = codec.encode_json(
-                    {"version": 1, "events": [p.event.model_dump(exclude_none=True) for p in chunk]}
-                )
+                # As the journal wrote them: nothing is encoded twice.
+                body = ('{"version":1,"events":[' + ",".join(p.text for p in chunk) + "]}").encode()
                 messages.append(
                     Message(
                         exchange=topology.EVENTS,

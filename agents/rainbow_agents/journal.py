@@ -128,10 +128,11 @@ class View:
 
 @dataclass(frozen=True, slots=True)
 class Pending:
-    """An event to be sent. `seq` orders them."""
+    """An event to be sent. `seq` orders them; `text` is the event as JSON."""
 
     seq: int
     event: JobEvent
+    text: str
 
 
 def new_claim() -> str:
@@ -472,7 +473,7 @@ class Journal:
             "SELECT seq, event FROM outbox WHERE due <= ? AND (owner = ? OR due <= ?) ORDER BY seq LIMIT ?",
             (now, self.owner, now - _OTHERS, limit),
         )
-        return [Pending(seq, JobEvent.model_validate_json(event)) for seq, event in rows]
+        return [Pending(seq, JobEvent.model_validate_json(event), event) for seq, event in rows]
 
     def sent(self, pending: Sequence[Pending]) -> None:
         """The broker has these events: forget them."""
@@ -527,11 +528,12 @@ class Journal:
         )
 
     def _put(self, db: sqlite3.Connection, event: JobEvent, due: float) -> Pending:
+        text = event.model_dump_json(exclude_none=True)
         cursor = db.execute(
             "INSERT INTO outbox (id, attempt, state, event, owner, due) VALUES (?, ?, ?, ?, ?, ?)",
-            (event.id, event.attempt, event.state, event.model_dump_json(exclude_none=True), self.owner, due),
+            (event.id, event.attempt, event.state, text, self.owner, due),
         )
-        return Pending(int(cursor.lastrowid or 0), event)
+        return Pending(int(cursor.lastrowid or 0), event, text)
 
     @staticmethod
     def _sent(db: sqlite3.Connection, pending: Iterable[Pending]) -> None:

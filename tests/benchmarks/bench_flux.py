@@ -136,7 +136,7 @@ def _pair(
     _fill(rig, JOBS)
     # The scheduler's side is another machine's: here it would take the processor from what is measured.
     rig.service.stop()
-    mine = _ours(agents, journal, JOBS, given)
+    mine = _ours(agents, instance, journal, JOBS, given)
     rig.restart()
     return mine, bare
 
@@ -157,14 +157,18 @@ def _bare(specs: Path) -> dict[str, float]:
     return found
 
 
-def _ours(agents: Agents, journal: Path, count: int, given: dict[str, Any]) -> dict[str, float]:
-    """From the first job that Flux has, released, to the last."""
+def _ours(agents: Agents, instance: Instance, journal: Path, count: int, given: dict[str, Any]) -> dict[str, float]:
+    """From the first job that Flux has, released, to the last. It then sees them end: the next agent would look up
+    each of them first."""
     before = _accepted(journal)
     process = agents.program(**given)
     eventually(lambda: _accepted(journal) > before, 60, every=0.001)
     began, first, cpu = time.perf_counter(), _accepted(journal) - before, _cpu(process.pid)
-    eventually(lambda: _accepted(journal) >= before + count, 300, every=0.01)
+    # Not more often: each look is a scan of the journal, on the processors that are measured.
+    eventually(lambda: _accepted(journal) >= before + count, 300, every=0.05)
     wall, spent = time.perf_counter() - began, _cpu(process.pid) - cpu
+    _empty(instance)
+    eventually(lambda: _active(journal) == 0, 120, every=0.2)
     _end(process)
     return {"per_s": (count - first) / wall, "cpu_us": spent / (count - first) * 1e6}
 
@@ -186,11 +190,19 @@ def _follow(rig: Rig, agents: Agents, journal: Path, given: dict[str, Any]) -> d
 
 def _accepted(journal: Path) -> int:
     """Jobs that Flux has and that were released."""
+    return _count(journal, "handle IS NOT NULL AND released")
+
+
+def _active(journal: Path) -> int:
+    return _count(journal, "state IN ('accepted', 'running')")
+
+
+def _count(journal: Path, which: str) -> int:
     if not journal.exists():
         return 0
     with contextlib.closing(sqlite3.connect(f"file:{journal}?mode=ro", uri=True, timeout=10)) as db:
         try:
-            return int(db.execute("SELECT count(*) FROM jobs WHERE handle IS NOT NULL AND released").fetchone()[0])
+            return int(db.execute(f"SELECT count(*) FROM jobs WHERE {which}").fetchone()[0])
         except sqlite3.OperationalError:  # not made yet
             return 0
 

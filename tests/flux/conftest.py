@@ -11,7 +11,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import pytest
@@ -25,13 +25,22 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 class Instance:
     """One running instance. `folder` is its state; started again on it, it keeps its jobs and their ids. With `nodes`
-    it has as many that it only pretends to have, and to run jobs on (``attributes.system.exec.test.run_duration``)."""
+    it has as many that it only pretends to have, and to run jobs on (``attributes.system.exec.test.run_duration``).
+    `environment` is the broker's, besides this process's."""
 
     def __init__(
-        self, folder: Path, cores: int = 8, config: str = "", *, keep: bool = False, nodes: int | None = None
+        self,
+        folder: Path,
+        cores: int = 8,
+        config: str = "",
+        *,
+        keep: bool = False,
+        nodes: int | None = None,
+        environment: Mapping[str, str] | None = None,
     ) -> None:
         self.folder = folder
         self._keep = keep
+        self._environment = dict(environment or {})
         folder.mkdir(parents=True, exist_ok=True)
         host = socket.gethostname()
         lite = {"rank": "0", "children": {"core": f"0-{cores - 1}"}}
@@ -61,7 +70,7 @@ class Instance:
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
-                env={k: v for k, v in os.environ.items() if not k.startswith("FLUX_")},
+                env={**{k: v for k, v in os.environ.items() if not k.startswith("FLUX_")}, **self._environment},
             )
         end = time.monotonic() + 120
         while not (self.folder / "uri").exists():

@@ -5,26 +5,17 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from fluxrig import make_flux
 from rainbow.jobspec.request import Demand
 from rainbow.jobspec.to_v1 import FluxJob
-from rainbow_agents.executors.base import Context, Held, Mark, Work
+from rainbow_agents.executors.base import Held, Mark, Work
 from rainbow_agents.executors.testing import Rig, RunningExecutorContract, v1
-
-Make = Callable[..., Rig]
-
-
-def make_flux(name: str, folder: Path, owner: str = "0123456789abcdef", **options: Any) -> Rig:
-    if name == "flux":
-        from rainbow_agents.executors.flux import FluxExecutor as Kind
-    else:
-        from rainbow_agents.executors.flux_cli import FluxCliExecutor as Kind  # type: ignore[assignment]
-    return Rig(lambda listener: Kind(Context("blue", owner, folder, options=options), listener))
 
 
 class TestFlux(RunningExecutorContract):

@@ -31,9 +31,10 @@ class FluxCliExecutor(FluxPeer):
         super().__init__("flux-cli", context, listener, command="flux")
 
     def _open(self) -> Pipe:
+        told = [self.context.owner, str(OUTPUT_TAIL), *(["validate"] if self.options["validate"] else [])]
         # Nothing of the agent's own virtual environment may change what Flux's Python imports.
         process = subprocess.Popen(  # noqa: S603
-            [*self._command, "python", str(_SESSION), self.context.owner, str(OUTPUT_TAIL)],
+            [*self._command, "python", str(_SESSION), *told],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             env={k: v for k, v in os.environ.items() if not k.startswith(("RAINBOW_", "VIRTUAL_ENV"))},

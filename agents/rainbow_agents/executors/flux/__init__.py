@@ -33,7 +33,7 @@ class FluxExecutor(FluxPeer):
 
         def run() -> None:
             try:
-                self._main(requests, words, self.context.owner, OUTPUT_TAIL)
+                self._main(requests, words, self.context.owner, OUTPUT_TAIL, self.options["validate"])
             except Exception:  # told through the closed pipe: the executor is down, and a new thread is tried
                 log.exception("the conversation with Flux broke", extra={"action": "flux"})
             finally:

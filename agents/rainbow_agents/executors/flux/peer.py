@@ -6,7 +6,8 @@ that exists, bounded output, and the mark that says whose job it is.
 Options: `output_limit` of each job in Flux's KVS (``100K``), `cwd` for jobs that name none (``/tmp``), `check_cwd`
 (true: a folder that does not exist on this host is refused), `path`, `container` (the command a job with an `image` is
 run by, with ``{image}`` in it, such as ``apptainer exec {image}``; without it such jobs are refused), `answer_within`
-seconds.
+seconds, `validate` (false; true: Flux's own validator is asked about each job, also where its answer is known before:
+see `validating`).
 """
 
 from __future__ import annotations
@@ -89,6 +90,7 @@ class FluxPeer:
             path=PATH,
             container="",
             answer_within=15.0,
+            validate=False,
             **defaults,
         )
         self.options = options
@@ -112,16 +114,19 @@ class FluxPeer:
 
     def submit(self, works: Sequence[Work]) -> None:
         jobs: list[dict[str, Any]] = []
+        marks: list[Mark] = []
+        seen: dict[str, bool] = {}
         for work in works:
-            problem = self._problem(work)
+            problem = self._problem(work, seen)
             if problem is not None:
                 self._listener(Refused(work.mark, "no-fit", problem))
                 continue
             jobs.append({"mark": work.mark.as_dict(), "units": self._units(work)})
+            marks.append(work.mark)
         if not jobs:
             return
         with self._lock:
-            self._pending.update((_mark(job["mark"]), None) for job in jobs)
+            self._pending.update(dict.fromkeys(marks))
         if not self._send({"do": "submit", "jobs": jobs}):
             self._give_up("Flux is not there")
 
@@ -177,14 +182,19 @@ class FluxPeer:
 
     # -- making jobs ready ---------------------------------------------------------------------------------------
 
-    def _problem(self, work: Work) -> str | None:
+    def _problem(self, work: Work, seen: dict[str, bool]) -> str | None:
+        """Why it cannot run here. `seen`: the folders looked at for this batch, and whether they are there."""
         if work.image and not self.options["container"]:
             return f"the job wants image {work.image!r}, and no container command is set here (option container)"
         if self.options["check_cwd"]:
             for unit in work.units:
                 cwd = unit.document["attributes"]["system"].get("cwd")
+                if cwd is None:
+                    continue
+                if cwd not in seen:
+                    seen[cwd] = os.path.isdir(cwd)
                 # Flux would run it in a temporary folder, without a word but on its standard error.
-                if cwd is not None and not os.path.isdir(cwd):
+                if not seen[cwd]:
                     return f"its working folder {cwd!r} does not exist here"
         return None
 
@@ -197,20 +207,24 @@ class FluxPeer:
 
     def _spec(self, work: Work, document: Mapping[str, Any], index: int) -> dict[str, Any]:
         """A copy of a V1 document that says everything."""
-        spec: dict[str, Any] = json.loads(json.dumps(document))
-        attributes = spec["attributes"]
-        system = attributes["system"]
+        # Copied as deep as it is changed below.
+        spec = dict(document)
+        attributes = spec["attributes"] = dict(spec["attributes"])
+        system = attributes["system"] = dict(attributes["system"])
         system["environment"] = {**minimal(work.mark, self.options["path"]), **(system.get("environment") or {})}
         system.setdefault("cwd", self.options["cwd"])
         system.setdefault("duration", 0)
         if work.name:
-            system.setdefault("job", {}).setdefault("name", work.name[:200])
-        output = system.setdefault("shell", {}).setdefault("options", {}).setdefault("output", {})
-        if isinstance(output, dict):
-            output.setdefault("limit", self.options["output_limit"])
+            system["job"] = {"name": work.name[:200], **(system.get("job") or {})}
+        shell = system["shell"] = dict(system.get("shell") or {})
+        options = shell["options"] = dict(shell.get("options") or {})
+        output = options.get("output", {})
+        if isinstance(output, Mapping):
+            options["output"] = {"limit": self.options["output_limit"], **output}
         if work.image:
             words = [w.replace("{image}", work.image) for w in shlex.split(self.options["container"])]
-            spec["tasks"][0]["command"] = [*words, *spec["tasks"][0]["command"]]
+            first, *others = spec["tasks"]
+            spec["tasks"] = [{**first, "command": [*words, *first["command"]]}, *others]
         mark = {**work.mark.as_dict(), "owner": self.context.owner, "part": index, "parts": len(work.units)}
         attributes["user"] = {**(attributes.get("user") or {}), "rainbow": mark}
         return spec

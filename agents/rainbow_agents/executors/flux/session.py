@@ -1,7 +1,8 @@
 """The only code that talks to Flux: one thread (or process) that owns a handle and its reactor.
 
-It imports nothing but the standard library (of Python 3.9) and Flux's Python bindings, so that it runs as a thread of
-the agent (executor `flux`) or as a program under Flux's own Python (``flux python session.py``, executor `flux-cli`).
+It imports nothing but the standard library (of Python 3.9), Flux's Python bindings and its neighbour `validating`, so
+that it runs as a thread of the agent (executor `flux`) or as a program under Flux's own Python (``flux python
+session.py``, executor `flux-cli`).
 Either way it speaks JSON lines over two file descriptors: requests carry `do`, words from here `say`. Everything is
 asynchronous and pipelined: nothing waits for an answer of Flux but through the reactor.
 
@@ -20,12 +21,19 @@ import select
 import sys
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import flux.constants
 import flux.job
+from flux.core.inner import lib
+from flux.resource import SchedResourceList
 
 import flux
+
+if TYPE_CHECKING or __package__:
+    from rainbow_agents.executors.flux.validating import Validating
+else:  # a program, which finds what is in its own folder
+    from validating import Validating
 
 #: Seconds between looks whether the broker still answers, and within which it has to.
 PROBE_EVERY = 1.0
@@ -34,6 +42,8 @@ PROBE_WITHIN = 3.0
 ANSWER_WITHIN = 10.0
 SUBMIT_WITHIN = 30.0
 RECONNECT_MOST = 2.0
+#: Seconds that words of what became of jobs wait for more of them.
+GATHER = 0.002
 _TRIES = 30
 #: Jobs of the queue that a forecast looks at.
 OUTLOOK_JOBS = 5000
@@ -161,14 +171,17 @@ def number_of(name: str) -> int:
 
 
 class Session:
-    """`reader` and `writer` are file descriptors; `owner` marks our jobs; of output the last `tail` bytes are told."""
+    """`reader` and `writer` are file descriptors; `owner` marks our jobs; of output the last `tail` bytes are told.
+    With `validate` each job is left to Flux's validator, also where its answer is known (see `validating`)."""
 
-    def __init__(self, reader: int, writer: int, owner: str, tail: int) -> None:
+    def __init__(self, reader: int, writer: int, owner: str, tail: int, validate: bool = False) -> None:
         self.reader = reader
         self.writer = writer
         self.owner = owner
         self.tail = tail
+        self.validate = validate
         self.buffer = b""
+        self.words: list[str] = []
         self.handle: Any = None
         self.incarnation = ""
         self.reset()
@@ -179,6 +192,9 @@ class Session:
         self.submitting: dict[Key, Json] = {}
         self.asked: dict[int, bool] = {}
         self.queues: Json = {}
+        self.validating: Validating | None = None
+        self.looking = False
+        self.gathering = False
         self.feasibility = True
         self.feasible: dict[str, bool] = {}
         self.resources_known = False
@@ -191,7 +207,27 @@ class Session:
     # -- words --------------------------------------------------------------------------------------------------
 
     def say(self, what: str, **fields: Any) -> None:
-        data = (json.dumps(dict(fields, say=what)) + "\n").encode()
+        """At once, after what was told before."""
+        self.words.append(json.dumps(dict(fields, say=what)))
+        self.flush()
+
+    def tell(self, what: str, **fields: Any) -> None:
+        """What became of a job, together with what becomes of others in the next moment: each word wakes the agent."""
+        self.words.append(json.dumps(dict(fields, say=what)))
+        if not self.gathering:
+            self.gathering = True
+            self.later(GATHER, self.gathered)
+
+    def gathered(self) -> None:
+        self.gathering = False
+        try:
+            self.flush()
+        except Closed:
+            self.close()
+
+    def flush(self) -> None:
+        data = "".join(word + "\n" for word in self.words).encode()
+        self.words.clear()
         while data:
             try:
                 sent = os.write(self.writer, data)
@@ -250,14 +286,17 @@ class Session:
         self.handle = handle
         uuid = handle.attr_get("broker.uuid")
         self.incarnation = uuid.decode() if isinstance(uuid, bytes) else str(uuid)
-        self.queues = handle.conf_get("queues") or {}
+        self.validating = Validating(handle, wanted=not self.validate)
+        self.configured(handle.conf_get() or {})
         streaming = flux.constants.FLUX_RPC_STREAMING
         journal = self.journal(FOLLOWED, self.on_journal)
         resources = handle.rpc("resource.journal", {}, nodeid=0, flags=streaming)
         resources.then(self.on_resources)
+        config = handle.rpc("config.get", {}, flags=streaming)
+        config.then(self.on_config)
         requests = handle.fd_watcher_create(self.reader, self.on_request, flux.constants.FLUX_POLLIN)
         probe = handle.timer_watcher_create(PROBE_EVERY, self.on_probe, PROBE_EVERY)
-        self.keep = [requests, probe, journal, resources]
+        self.keep = [requests, probe, journal, resources, config]
         requests.start()
         probe.start()
 
@@ -287,6 +326,8 @@ class Session:
                 self.say("undecided", mark=mark, detail=reason)
             for ask in self.asked:
                 self.say("answer", ask=ask, error=reason)
+            self.flush()
+        self.words.clear()
         for future in self.keep[2:]:
             future.stop()
         self.reset()
@@ -375,19 +416,33 @@ class Session:
             except Closed:
                 self.close()
 
+    def on_config(self, future: Any) -> None:
+        """The configuration, and then each that takes its place."""
+        try:
+            config = future.get()
+            future.reset()
+        except OSError:
+            return  # a Flux that tells it once only (see `validating`)
+        self.configured(config or {})
+
+    def configured(self, config: Json) -> None:
+        self.queues = config.get("queues") or {}
+        if self.validating is not None:
+            self.validating.configured(config)
+
     # -- a job's end --------------------------------------------------------------------------------------------
 
     def started(self, part: Part) -> None:
         bundle = self.parts.of(part.mark)
         if not any(other.told for other in bundle):
             part.told = True
-            self.say("started", mark=part.mark, names=[p.name for p in bundle], at=part.started)
+            self.tell("started", mark=part.mark, names=[p.name for p in bundle], at=part.started)
 
     def ended(self, part: Part) -> None:
         """Tell the end of a job once all its parts are over. Of one whose parts are not all known `recover` tells."""
         bundle = self.parts.of(part.mark)
         if len(bundle) == part.count and all(p.ended is not None for p in bundle):
-            self.say("ended", mark=part.mark, parts=[p.facts() for p in bundle])
+            self.tell("ended", mark=part.mark, parts=[p.facts() for p in bundle])
             self.parts.drop(part.mark)
 
     def fetch_output(self, part: Part, then: Callable[[], None]) -> None:
@@ -459,7 +514,8 @@ class Session:
             waits = [{"scheme": "afterok", "value": name_of(numbers[n])} for n in unit["needs"]]
             system = spec["attributes"]["system"]
             system["dependencies"] = list(system.get("dependencies") or ()) + waits
-        future = flux.job.submit_async(self.handle, json.dumps(spec), urgency=0)
+        known = self.validating is not None and self.validating.passes(spec)
+        future = flux.job.submit_async(self.handle, json.dumps(spec), urgency=0, novalidate=known)
 
         def answered(future: Any) -> None:
             try:
@@ -467,6 +523,8 @@ class Session:
             except OSError as exc:
                 self.failed(job, numbers, exc, future)
                 return
+            if not known:
+                self.look_at_validator()
             mark = dict(job["mark"], part=index, parts=len(job["units"]))
             if number not in self.parts.by_number:
                 part = self.parts.add(Part(number, mark))
@@ -478,6 +536,21 @@ class Session:
             self.outcome(job, "submitted", names=[name_of(n) for n in numbers], incarnation=self.incarnation)
 
         future.then(answered, timeout=SUBMIT_WITHIN)
+
+    def look_at_validator(self) -> None:
+        """A job was just validated, so the process that did it is there to be looked at."""
+        if self.validating is None or self.looking or not self.validating.unseen:
+            return
+        validating, self.looking = self.validating, True
+
+        def told(future: Any) -> None:
+            self.looking = False
+            with contextlib.suppress(OSError, KeyError, TypeError):
+                validating.look(future.get())
+
+        # Of this broker's own: another's processes are on another host.
+        rank = self.handle.get_rank()
+        self.handle.rpc("job-ingest.stats-get", {}, nodeid=rank).then(told, timeout=ANSWER_WITHIN)
 
     def failed(self, job: Json, numbers: list[int], exc: OSError, future: Any) -> None:
         for number in numbers:  # parts that went in before
@@ -492,21 +565,18 @@ class Session:
         key = (job["mark"]["id"], job["mark"]["attempt"], job["mark"]["claim"])
         if self.submitting.pop(key, None) is None:
             return
-        try:
-            self.say(what, mark=job["mark"], **fields)
-        except Closed:
-            self.close()
+        self.tell(what, mark=job["mark"], **fields)
 
     # -- releasing, cancelling ----------------------------------------------------------------------------------
 
     def do_release(self, request: Json) -> None:
-        # Nobody waits for the answer: whether it came through, `recover` shows.
-        no_response = flux.constants.FLUX_RPC_NORESPONSE
+        # Nobody waits for the answer: whether it came through, `recover` shows. So without the objects that wait.
+        handle, no_response = self.handle.handle, flux.constants.FLUX_RPC_NORESPONSE
         for job in request["jobs"]:
             for part in self.parts.of(job["mark"]):
                 if part.ended is None:
-                    payload = {"id": part.number, "urgency": job["urgency"]}
-                    self.handle.rpc("job-manager.urgency", payload, nodeid=0, flags=no_response)
+                    payload = b'{"id":%d,"urgency":%d}' % (part.number, job["urgency"])
+                    lib.flux_future_destroy(lib.flux_rpc(handle, b"job-manager.urgency", payload, 0, no_response))
 
     def do_cancel(self, request: Json) -> None:
         for job in request["jobs"]:
@@ -660,7 +730,7 @@ class Session:
             self.look_up(ask, active, request["expected"])
 
         self.keep.append(self.journal(RECOVERED, arrived))
-        del self.keep[4:-8]  # a stream must outlive its cancelling; the last few are kept
+        del self.keep[5:-8]  # a stream must outlive its cancelling; the last few are kept
 
     def look_up(self, ask: int, active: Parts, expected: list[Json]) -> None:
         """Ask for what is not active any more, and check by its mark that it is ours indeed."""
@@ -753,8 +823,6 @@ def error_text(future: Any) -> str | None:
 
 def usage_of(got: Json) -> Json:
     """Numbers from the scheduler's resource sets and the counts of jobs by state."""
-    from flux.resource import SchedResourceList
-
     resources = SchedResourceList(got["resources"])
     free = resources.free
     whole = set(resources.up.ranks) - set(resources.allocated.ranks)
@@ -778,8 +846,6 @@ def usage_of(got: Json) -> Json:
 def outlook_of(status: Json, jobs: list[Json]) -> Json:
     """Sizes as ``[nodes, cores, gpus]``. Flux does not list GPUs of a job: they are taken to be held in proportion to
     cores. Held jobs (urgency 0) stand in nobody's way."""
-    from flux.resource import SchedResourceList
-
     resources = SchedResourceList(status)
     up, free, allocated = resources.up, resources.free, resources.allocated
     whole = set(up.ranks) - set(allocated.ranks)
@@ -833,10 +899,10 @@ def output_tail(eventlog: str, limit: int) -> str | None:
     return b"".join(reversed(blocks))[-limit:].decode("utf-8", "replace") or None
 
 
-def main(reader: int, writer: int, owner: str, tail: int) -> None:
+def main(reader: int, writer: int, owner: str, tail: int, validate: bool = False) -> None:
     """Speak for Flux until the other side is gone."""
-    Session(reader, writer, owner, tail).run()
+    Session(reader, writer, owner, tail, validate).run()
 
 
 if __name__ == "__main__":
-    main(0, 1, sys.argv[1], int(sys.argv[2]))
+    main(0, 1, sys.argv[1], int(sys.argv[2]), sys.argv[3:] == ["validate"])

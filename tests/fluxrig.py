@@ -1,0 +1,17 @@
+"""An executor of Flux under test, on the instance that FLUX_URI names."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from rainbow_agents.executors.base import Context
+from rainbow_agents.executors.testing import Rig
+
+
+def make_flux(name: str, folder: Path, owner: str = "0123456789abcdef", **options: Any) -> Rig:
+    if name == "flux":
+        from rainbow_agents.executors.flux import FluxExecutor as Kind
+    else:
+        from rainbow_agents.executors.flux_cli import FluxCliExecutor as Kind  # type: ignore[assignment]
+    return Rig(lambda listener: Kind(Context("blue", owner, folder, options=options), listener))
