@@ -73,9 +73,9 @@ class JournalDown(RainbowError):
     exit_code = 4
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, unsafe_hash=True)
 class Row:
-    """A job as the journal knows it."""
+    """A job as the journal knows it. Not to be changed."""
 
     id: str
     attempt: int
@@ -105,6 +105,12 @@ class Row:
 _COLUMNS = (
     "id, attempt, state, claim, handle, incarnation, released, priority, user, name, cancel, code, detail, changed_at,"
     " returncode"
+)
+_STANDING = (
+    f"SELECT {_COLUMNS},"  # noqa: S608
+    " EXISTS (SELECT 1 FROM jobs n WHERE n.id=jobs.id AND n.attempt>jobs.attempt),"
+    " (SELECT reason FROM cancels c WHERE c.id=jobs.id AND c.attempt IN (0, jobs.attempt))"
+    " FROM jobs WHERE id=? AND attempt=?"
 )
 
 
@@ -149,7 +155,10 @@ class Journal:
         self.cluster = cluster
         self.owner = owner or secrets.token_hex(8)
         self._clock = clock
-        self._lock = threading.RLock()
+        self._lock = threading.Lock()
+        #: Reads have a connection of their own (WAL): they need not wait until somebody's write is on the disk. Whoever
+        #: writes looks again, since another agent may share the file.
+        self._reading = threading.RLock()
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         path.touch(mode=0o600)
         try:
@@ -166,11 +175,14 @@ class Journal:
             if "returncode" not in columns:  # written by an earlier release
                 self._db.execute("ALTER TABLE jobs ADD COLUMN returncode INTEGER")
             self._db.execute(f"PRAGMA user_version={VERSION}")
+            self._reader = sqlite3.connect(path, timeout=10.0, isolation_level=None, check_same_thread=False)
+            self._reader.execute("PRAGMA query_only=ON")
         except sqlite3.Error as exc:
             raise JournalDown(f"journal {path} cannot be opened: {exc}") from None
 
     def close(self) -> None:
-        with self._lock:
+        with self._lock, self._reading:
+            self._reader.close()
             self._db.close()
 
     @contextmanager
@@ -189,11 +201,21 @@ class Journal:
                 raise JournalDown(f"journal {self.path} cannot be written: {exc}") from None
 
     def _read(self, sql: str, args: Sequence[Any] = ()) -> list[Any]:
-        with self._lock:
+        with self._reading:
             try:
-                return self._db.execute(sql, args).fetchall()
+                return self._reader.execute(sql, args).fetchall()
             except sqlite3.Error as exc:
                 raise JournalDown(f"journal {self.path} cannot be read: {exc}") from None
+
+    @contextmanager
+    def _snapshot(self) -> Iterator[None]:
+        """Reads in it see one state of the file."""
+        with self._reading:
+            self._read("BEGIN")
+            try:
+                yield
+            finally:
+                self._read("COMMIT")
 
     # -- taking ----------------------------------------------------------------------------------------
 
@@ -202,7 +224,7 @@ class Journal:
         rows: dict[str, list[Row]] = {}
         cancels: dict[str, list[tuple[int, str]]] = {}
         tries: dict[str, int] = {}
-        with self._lock:
+        with self._snapshot():
             for ids in _chunks(list({key[0] for key in keys})):
                 marks = ",".join("?" * len(ids))
                 for found in self._read(f"SELECT {_COLUMNS} FROM jobs WHERE id IN ({marks})", ids):  # noqa: S608
@@ -274,23 +296,20 @@ class Journal:
         out = Decided()
         with self._write() as db:
             for s in submitted:
-                row = self._row(db, s.mark.id, s.mark.attempt)
-                if row is None or row.claim != s.mark.claim or row.state != "taken" or self._newer(db, row):
+                row, newer, cancel = self._standing(db, s.mark)
+                if row is None or row.claim != s.mark.claim or row.state != "taken" or newer:
                     out.superseded.append(s)
                     continue
-                cancel = db.execute(
-                    "SELECT reason FROM cancels WHERE id=? AND attempt IN (0, ?)", (row.id, row.attempt)
-                ).fetchone()
-                if cancel and cancel[0] == ELSEWHERE:
+                if cancel == ELSEWHERE:
                     self._move(db, row, "rejected", now)
                     out.superseded.append(s)
                     continue
                 state = "cancelled" if cancel else "accepted"
                 db.execute(
                     "UPDATE jobs SET state=?, handle=?, incarnation=?, cancel=?, changed_at=? WHERE id=? AND attempt=?",
-                    (state, s.handle, s.incarnation, cancel and cancel[0], now, row.id, row.attempt),
+                    (state, s.handle, s.incarnation, cancel, now, row.id, row.attempt),
                 )
-                event = self._event(row, state, now, flux_id=s.handle, detail=cancel and cancel[0])
+                event = self._event(row, state, now, flux_id=s.handle, detail=cancel)
                 pending = self._put(db, event, NEVER)
                 db.execute("DELETE FROM tries WHERE id=?", (row.id,))
                 (out.cancelled if cancel else out.accepted).append((s, pending))
@@ -354,8 +373,8 @@ class Journal:
         with self._write() as db:
             self._sent(db, sent)
             for mark in marks:
-                row = self._row(db, mark.id, mark.attempt)
-                if row is None or row.claim != mark.claim or row.state != "accepted" or self._newer(db, row):
+                row, newer, _ = self._standing(db, mark)
+                if row is None or row.claim != mark.claim or row.state != "accepted" or newer:
                     continue
                 if row.cancel is None:
                     db.execute("UPDATE jobs SET released=1 WHERE id=? AND attempt=?", (row.id, row.attempt))
@@ -510,10 +529,10 @@ class Journal:
         return _row(found) if found else None
 
     @staticmethod
-    def _newer(db: sqlite3.Connection, row: Row) -> bool:
-        """Whether the scheduler has assigned this job anew, as far as we were told."""
-        found = db.execute("SELECT 1 FROM jobs WHERE id=? AND attempt>? LIMIT 1", (row.id, row.attempt))
-        return found.fetchone() is not None
+    def _standing(db: sqlite3.Connection, mark: Mark) -> tuple[Row | None, bool, str | None]:
+        """A job, whether the scheduler has assigned it anew as far as we were told, and why it is to be cancelled."""
+        found = db.execute(_STANDING, (mark.id, mark.attempt)).fetchone()
+        return (_row(found[:-2]), bool(found[-2]), found[-1]) if found else (None, False, None)
 
     def _event(self, row: Row, state: str, at: float, **more: Any) -> JobEvent:
         return JobEvent(
@@ -551,10 +570,9 @@ class Journal:
             state = "rejected" if row.cancel == ELSEWHERE else "cancelled"
             detail = row.cancel
         db.execute(
-            "UPDATE jobs SET code=?, detail=?, returncode=? WHERE id=? AND attempt=?",
-            (ended.code, detail, ended.returncode, row.id, row.attempt),
+            "UPDATE jobs SET state=?, changed_at=?, code=?, detail=?, returncode=? WHERE id=? AND attempt=?",
+            (state, now, ended.code, detail, ended.returncode, row.id, row.attempt),
         )
-        self._move(db, row, state, now)
         event = self._event(
             row, state, ended.at, returncode=ended.returncode, code=ended.code, detail=detail, output=ended.output
         )
