@@ -9,7 +9,7 @@ import tempfile
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import pytest
 
@@ -27,6 +27,10 @@ from servers import (  # noqa: E402
     start_rabbit,
     start_redis,
 )
+
+if TYPE_CHECKING:
+    from agentrig import Agents
+    from rig import Rig
 
 T = TypeVar("T")
 
@@ -161,3 +165,23 @@ def private_redis(_private_redis: Private[RedisServer]) -> Iterator[Private[Redi
     _private_redis.healed()
     yield _private_redis
     _private_redis.healed()
+
+
+@pytest.fixture
+def rig() -> Iterator[Rig]:
+    """The scheduler's side on the memory plugins; modules that need it otherwise have a `rig` of their own."""
+    from rig import Rig
+
+    name = uuid.uuid4()
+    with Rig(f"memory://{name}", f"memory://{name}") as rig:
+        yield rig
+
+
+@pytest.fixture
+def agents(rig: Rig, tmp_path: Path) -> Iterator[Agents]:
+    """Makes agents beside `rig`, and ends them."""
+    from agentrig import Agents
+
+    agents = Agents(rig, tmp_path)
+    yield agents
+    agents.close()

@@ -215,7 +215,8 @@ class Journal:
             try:
                 yield
             finally:
-                self._read("COMMIT")
+                if self._reader.in_transaction:  # some errors end it
+                    self._read("ROLLBACK")
 
     # -- taking ----------------------------------------------------------------------------------------
 
@@ -304,7 +305,7 @@ class Journal:
                     self._move(db, row, "rejected", now)
                     out.superseded.append(s)
                     continue
-                state = "cancelled" if cancel else "accepted"
+                state = "accepted" if cancel is None else "cancelled"
                 db.execute(
                     "UPDATE jobs SET state=?, handle=?, incarnation=?, cancel=?, changed_at=? WHERE id=? AND attempt=?",
                     (state, s.handle, s.incarnation, cancel, now, row.id, row.attempt),
@@ -312,7 +313,7 @@ class Journal:
                 event = self._event(row, state, now, flux_id=s.handle, detail=cancel)
                 pending = self._put(db, event, NEVER)
                 db.execute("DELETE FROM tries WHERE id=?", (row.id,))
-                (out.cancelled if cancel else out.accepted).append((s, pending))
+                (out.accepted if cancel is None else out.cancelled).append((s, pending))
             for event, mark in refused:
                 if mark is not None:
                     row = self._row(db, mark.id, mark.attempt)

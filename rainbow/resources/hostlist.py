@@ -239,7 +239,7 @@ def _read(expression: str, pieces: list[HostRange]) -> None:
         raise InvalidInput(f"hostlist: a name has more than {MAX_NAME} characters: {_shown(expression)}")
     if ids is None:
         if prefix:
-            pieces.append(_single(prefix))
+            pieces.append(single(prefix))
         return
     if ids.count(",") >= MAX_PIECES:
         raise InvalidInput(f"hostlist: more than {MAX_PIECES} separate names; write them as ranges")
@@ -259,8 +259,9 @@ def _read(expression: str, pieces: list[HostRange]) -> None:
         pieces.append(HostRange(prefix, start, stop, max(width, padding), suffix))
 
 
-def _single(name: str) -> HostRange:
-    """One name; a number at its end is kept as such, so that neighbours join into a range."""
+def single(name: str) -> HostRange:
+    """One name, also one that is no host name by RFC 29; a number at its end is kept as such, so that neighbours join
+    into a range."""
     match = _TRAILING.fullmatch(name)
     if match is None:
         return HostRange(name, -1, -1)

@@ -16,7 +16,7 @@ from typing import Any
 
 from rainbow.errors import InvalidGraph
 from rainbow.resources.fold import Atom, Folded, NotATree, fold
-from rainbow.resources.hostlist import HostRange
+from rainbow.resources.hostlist import HostRange, single
 from rainbow.resources.shape import TARGETS
 from rainbow.resources.vertex_keys import VertexKeys, plain_numbers
 
@@ -98,15 +98,9 @@ class Target:
 
     @property
     def piece(self) -> HostRange:
-        """The name as it stands, even where it is no host name by RFC 29."""
+        """The name as a piece of a host list."""
         if self._piece is None:
-            name = self.name
-            stem = name.rstrip("0123456789")
-            digits = name[len(stem) :]
-            if not digits or not digits.isascii() or len(digits) > 18:
-                self._piece = HostRange(name, -1, -1)
-            else:
-                self._piece = HostRange(stem, int(digits), int(digits) + 1, len(digits) if digits[0] == "0" else 1)
+            self._piece = single(self.name)
         return self._piece
 
 

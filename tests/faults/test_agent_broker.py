@@ -56,13 +56,6 @@ def rig(amqp_url: str) -> Iterator[Rig]:
 
 
 @pytest.fixture
-def agents(rig: Rig, tmp_path: Path) -> Iterator[Agents]:
-    agents = Agents(rig, tmp_path)
-    yield agents
-    agents.close()
-
-
-@pytest.fixture
 def proxy(amqp_url: str) -> Iterator[Proxy]:
     parts = urlsplit(amqp_url)
     proxy = Proxy(parts.hostname or "127.0.0.1", parts.port or 5672)

@@ -33,13 +33,6 @@ def rig(amqp_url: str) -> Iterator[Rig]:
         yield rig
 
 
-@pytest.fixture
-def agents(rig: Rig, tmp_path: Path) -> Iterator[Agents]:
-    agents = Agents(rig, tmp_path)
-    yield agents
-    agents.close()
-
-
 class Ledger:
     """The file jobs write to, one line each as they start."""
 

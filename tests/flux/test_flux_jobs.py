@@ -6,8 +6,6 @@ import json
 import os
 import signal
 import time
-import uuid
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,20 +16,6 @@ from rainbow.client import Client
 from rig import Rig, eventually, resources
 
 pytestmark = pytest.mark.usefixtures("flux_bindings")
-
-
-@pytest.fixture
-def rig() -> Iterator[Rig]:
-    name = uuid.uuid4()
-    with Rig(f"memory://{name}", f"memory://{name}") as rig:
-        yield rig
-
-
-@pytest.fixture
-def agents(rig: Rig, tmp_path: Path) -> Iterator[Agents]:
-    agents = Agents(rig, tmp_path)
-    yield agents
-    agents.close()
 
 
 def in_flux(instance: Any, record: dict[str, Any]) -> dict[str, Any]:

@@ -4,29 +4,11 @@ from __future__ import annotations
 
 import json
 import socket
-import uuid
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from agentrig import Agents
 from rig import Rig, eventually
-
-
-@pytest.fixture
-def rig() -> Iterator[Rig]:
-    name = uuid.uuid4()
-    with Rig(f"memory://{name}", f"memory://{name}") as rig:
-        yield rig
-
-
-@pytest.fixture
-def agents(rig: Rig, tmp_path: Path) -> Iterator[Agents]:
-    agents = Agents(rig, tmp_path)
-    yield agents
-    agents.close()
 
 
 def spack(version: str) -> dict[str, Any]:

@@ -8,7 +8,6 @@ import signal
 import subprocess
 import sys
 import uuid
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,13 +17,6 @@ from agentrig import Agents, settings
 from rainbow.errors import InvalidSettings
 from rainbow_agents.check import examine
 from rig import Rig, eventually
-
-
-@pytest.fixture
-def rig() -> Iterator[Rig]:
-    name = uuid.uuid4()
-    with Rig(f"memory://{name}", f"memory://{name}") as rig:
-        yield rig
 
 
 def program(*words: str, folder: Path, **environment: str) -> subprocess.CompletedProcess[str]:

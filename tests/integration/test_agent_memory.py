@@ -2,32 +2,14 @@
 
 from __future__ import annotations
 
-import uuid
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
-
-import pytest
 
 from agentrig import Agents, ended, shell, submit
 from rainbow.errors import Conflict, Denied
 from rainbow_agents.agent import Agent
 from resource_texts import graph
 from rig import Rig, eventually, resources
-
-
-@pytest.fixture
-def rig() -> Iterator[Rig]:
-    name = uuid.uuid4()
-    with Rig(f"memory://{name}", f"memory://{name}") as rig:
-        yield rig
-
-
-@pytest.fixture
-def agents(rig: Rig, tmp_path: Path) -> Iterator[Agents]:
-    agents = Agents(rig, tmp_path)
-    yield agents
-    agents.close()
 
 
 def test_a_job_runs_and_its_end_is_known(rig: Rig, agents: Agents, tmp_path: Path) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 import uuid
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -107,13 +106,6 @@ class Scheduler:
 def rig(amqp_url: str) -> Iterator[Rig]:
     with Rig(amqp_url, f"memory://{uuid.uuid4()}") as rig:
         yield rig
-
-
-@pytest.fixture
-def agents(rig: Rig, tmp_path: Path) -> Iterator[Agents]:
-    agents = Agents(rig, tmp_path)
-    yield agents
-    agents.close()
 
 
 @pytest.fixture

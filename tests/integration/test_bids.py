@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 import uuid
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -32,13 +31,6 @@ def rig(request: pytest.FixtureRequest) -> Iterator[Rig]:
         made = Rig(request.getfixturevalue("amqp_url"), url, prefix=prefix, options=OPTIONS)
     with made as rig:
         yield rig
-
-
-@pytest.fixture
-def agents(rig: Rig, tmp_path: Path) -> Iterator[Agents]:
-    agents = Agents(rig, tmp_path)
-    yield agents
-    agents.close()
 
 
 class Hand:

@@ -30,13 +30,6 @@ def rig(request: pytest.FixtureRequest) -> Iterator[Rig]:
         yield rig
 
 
-@pytest.fixture
-def agents(rig: Rig, tmp_path: Path) -> Iterator[Agents]:
-    agents = Agents(rig, tmp_path)
-    yield agents
-    agents.close()
-
-
 def client_of(rig: Rig, user: str = "alice") -> Client:
     return Client(broker=rig.connect(f"client {user}"), token=rig.issue(user), timeout=15)
 

@@ -26,13 +26,6 @@ from rig import Rig, eventually, resources
 from servers import Private, RabbitServer, RedisServer, wait_until
 
 
-@pytest.fixture
-def rig() -> Iterator[Rig]:
-    name = uuid.uuid4()
-    with Rig(f"memory://{name}", f"memory://{name}") as rig:
-        yield rig
-
-
 def ask(rig: Rig, cluster: str = "blue", identity: str = "the-place-of-blue", **more: Any) -> dict[str, Any]:
     return rig.rpc.call({"op": "register", "cluster": cluster, "identity": identity, "graph": resources(), **more})
 

@@ -27,13 +27,6 @@ def rig() -> Iterator[Rig]:
         yield rig
 
 
-@pytest.fixture
-def agents(rig: Rig, tmp_path: Path) -> Iterator[Agents]:
-    agents = Agents(rig, tmp_path)
-    yield agents
-    agents.close()
-
-
 def agent_keys(rig: Rig, cluster: str) -> dict[str, bytes]:
     record = rig.service.world.clusters[cluster].record
     return signing.cluster_keys(rig.ring, cluster, record.registration)

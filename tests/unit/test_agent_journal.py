@@ -93,6 +93,13 @@ class TestTaking:
         journal.returned([mark()])
         assert [s.mark for s in journal.decide([submitted(mark())], []).superseded] == [mark()]
 
+    def test_a_cancel_without_a_reason_is_one(self, journal: Journal) -> None:
+        take(journal, mark())
+        journal.cancel([("a", 1, "")])
+        decided = journal.decide([submitted(mark())], [])
+        assert (decided.accepted, len(decided.cancelled)) == ([], 1)
+        assert state(journal) == "cancelled"
+
     def test_only_an_accepted_claim_is_released(self, journal: Journal) -> None:
         take(journal, mark())
         assert journal.release([mark()], []) == []

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Any
 
+import pika
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -70,6 +71,13 @@ def test_frames_are_what_pika_reads(size: int) -> None:
     assert size <= length <= len(raw)
 
 
+@pytest.mark.parametrize("headers", [{"a": "", "é": "ü" * 300}, {"a": "text", "b": 1}, {"a": "text"}])
+def test_headers_are_written_as_pika_writes_them(headers: dict[str, Any]) -> None:
+    theirs: list[bytes] = []
+    pika.data.encode_table(theirs, headers)
+    assert b"".join(theirs) in wire.properties(Message("ex", "key", b"", headers=headers))
+
+
 def test_acks_are_what_pika_reads() -> None:
     ack, nack, requeue = decode(
         wire.ack_frame(2, 1 << 40, True) + wire.nack_frame(2, 7, False) + wire.nack_frame(2, 8, True)
@@ -89,6 +97,8 @@ def test_acks_are_what_pika_reads() -> None:
         {"headers": {"x": object()}},
         {"headers": {"k" * 256: 1}},
         {"headers": {"x": 1 << 70}},
+        {"headers": {"k" * 256: "text"}},
+        {"headers": {"x": "\udc80"}},
     ],
 )
 def test_what_amqp_cannot_carry_is_refused(fields: dict[str, Any]) -> None:

@@ -15,6 +15,8 @@ import yaml
 from rainbow.errors import InvalidGraph
 from rainbow.resources import Blocks, Summary, json_stream, patch, read_graph, reader
 from rainbow.resources import document as documents
+from rainbow.resources.hostlist import Hostlist
+from rainbow.resources.idset import IdSet
 
 VERTICES = {
     "0": {"type": "cluster", "name": "tiny0"},
@@ -273,6 +275,14 @@ def test_what_is_wrong_costs_nothing_of_what_is_known() -> None:
         read_graph(large(200).replace('"n9.1"', '"n9.2"'), known=known)
     read_graph(large(200, gone=90), known=known)
     assert known.last.graph.patches == 1
+
+
+@pytest.mark.parametrize("host", ["n" + "9" * 19, "0" * 20, "n08"])
+def test_a_host_of_a_graph_is_found_by_its_name(host: str) -> None:
+    vertices = {"c": {"metadata": {"type": "cluster"}}, "n": {"metadata": {"type": "node", "name": host}}}
+    edges = [{"source": "c", "target": "n", "relation": "contains"}]
+    summary = read_graph({"graph": {"nodes": vertices, "edges": edges}})
+    assert summary.identity.with_hosts(Hostlist.parse(host)) == IdSet([(0, 1)])
 
 
 def test_keys_too_far_apart_for_a_difference() -> None:

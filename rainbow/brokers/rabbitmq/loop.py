@@ -75,16 +75,10 @@ class IoThread:
         self._woken = False
         inbox = self._inbox
         while inbox:
-            try:
-                inbox.popleft()()
-            except Exception:
-                log.exception("work in the broker's I/O thread failed", extra={"action": "broker.io_error"})
+            _do(inbox.popleft())
         after, self._after = self._after, []
         for work in after:
-            try:
-                work()
-            except Exception:
-                log.exception("work in the broker's I/O thread failed", extra={"action": "broker.io_error"})
+            _do(work)
 
     def _run(self) -> None:
         while True:
@@ -103,7 +97,7 @@ class IoThread:
 
     def _end(self) -> None:
         for work in self.at_end:
-            work()
+            _do(work)
         # pika closes the socket of a cut connection in the loop's next turn.
         self.loop.add_callback_threadsafe(self.loop.stop)
 
@@ -112,3 +106,11 @@ class IoThread:
         if not self._stopped.is_set():
             self.loop.add_callback_threadsafe(self._end)
         return self.here or self._stopped.wait(timeout)
+
+
+def _do(work: Work) -> None:
+    """Whatever it raises, the next piece of work has its turn."""
+    try:
+        work()
+    except Exception:
+        log.exception("work in the broker's I/O thread failed", extra={"action": "broker.io_error"})

@@ -70,7 +70,7 @@ def _table(out: list[bytes], headers: dict[str, Any]) -> None:
                 return
             raw = value.encode()
             parts += (_text_field(name), _LENGTH.pack(len(raw)), raw)
-    except (pika_exceptions.AMQPError, struct.error, AttributeError, TypeError, ValueError, InvalidInput) as exc:
+    except (pika_exceptions.AMQPError, struct.error, AttributeError, TypeError, ValueError) as exc:
         raise InvalidInput(f"the headers of a message cannot be sent: {type(exc).__name__}") from exc
     table = b"".join(parts)
     out += (_LENGTH.pack(len(table)), table)
