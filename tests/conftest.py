@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import pytest
 
-pytest.register_assert_rewrite("rainbow.testing")
+pytest.register_assert_rewrite("rainbow.testing", "rainbow_workers.stores.testing", "rainbow_agents.executors.testing")
 sys.path.insert(0, str(Path(__file__).parent))  # `import servers` in every import mode
 
 from servers import (  # noqa: E402

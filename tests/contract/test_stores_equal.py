@@ -8,19 +8,16 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-pytest.register_assert_rewrite("rainbow_workers.stores.testing")
-
-from rainbow.errors import Conflict  # noqa: E402
-from rainbow.jobspec.request import Demand  # noqa: E402
-from rainbow.models.cluster import Revocation, StateReport  # noqa: E402
-from rainbow.models.job import RANK, TERMINAL  # noqa: E402
-from rainbow_workers.stores import StoreOptions, open_store  # noqa: E402
-from rainbow_workers.stores.base import Assigned, Changes, Store  # noqa: E402
-from rainbow_workers.stores.testing import assignment, cluster, event  # noqa: E402
+from rainbow.errors import Conflict
+from rainbow.jobspec.request import Demand
+from rainbow.models.cluster import Revocation, StateReport
+from rainbow.models.job import RANK, TERMINAL
+from rainbow_workers.stores import StoreOptions, open_store
+from rainbow_workers.stores.base import Assigned, Changes, Store
+from rainbow_workers.stores.testing import assignment, cluster, event
 
 #: What is done to a store: called with it and with the versions it gave so far.
 Operation = Callable[[Store, list[int]], Any]

@@ -5,11 +5,9 @@ from typing import Any
 
 import pytest
 
-pytest.register_assert_rewrite("rainbow_workers.stores.testing")
-
-from rainbow_workers.stores import StoreOptions, open_store  # noqa: E402
-from rainbow_workers.stores.base import Store  # noqa: E402
-from rainbow_workers.stores.testing import Make, StoreContract, cluster  # noqa: E402
+from rainbow_workers.stores import StoreOptions, open_store
+from rainbow_workers.stores.base import Store
+from rainbow_workers.stores.testing import Make, StoreContract, cluster
 
 
 class TestMemory(StoreContract):

@@ -6,14 +6,10 @@ from typing import Any
 import pytest
 import redis
 
-from servers import free_ports, spawn, wait_until
-
-pytest.register_assert_rewrite("rainbow_workers.stores.testing")
-
-from rainbow.models.cluster import StateReport  # noqa: E402
-from rainbow_workers.stores import StoreOptions, open_store  # noqa: E402
-from rainbow_workers.stores.base import Store  # noqa: E402
-from rainbow_workers.stores.testing import (  # noqa: E402
+from rainbow.models.cluster import StateReport
+from rainbow_workers.stores import StoreOptions, open_store
+from rainbow_workers.stores.base import Store
+from rainbow_workers.stores.testing import (
     Make,
     StoreContract,
     assignment,
@@ -22,6 +18,7 @@ from rainbow_workers.stores.testing import (  # noqa: E402
     new_id,
     until,
 )
+from servers import free_ports, spawn, wait_until
 
 Dump = Callable[[], dict[str, Any]]
 
