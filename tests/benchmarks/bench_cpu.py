@@ -96,7 +96,8 @@ def run() -> dict[str, float | None]:
                     clock.around(task._intake, "read", "read"),
                     clock.around(placer._decider, "_candidates", "match"),
                     clock.around(placer._decider, "decide", "select"),
-                    clock.around(placer, "_assign", "reserve"),
+                    clock.around(placer._store.jobs, "assigning", "reserve"),
+                    clock.around(placer, "_outcomes", "reserve"),
                     clock.around(placer._outgoing, "dispatch", "encode"),
                     clock.around(placer._broker, "publish", "amqp_frames"),
                 ]

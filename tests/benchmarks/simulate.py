@@ -165,6 +165,7 @@ def simulate(
             began = time.perf_counter()
             worlds[who].apply(truth.changes(who))
             applying += time.perf_counter() - began
+            decided = []
             for _ in range(count):
                 n = rng.choices(sizes, weights)[0]
                 job = Job("", "u", specs[n], frozenset({"*"}), now)
@@ -172,9 +173,12 @@ def simulate(
                 decision = deciders[who].decide(job, now)
                 deciding.append(time.perf_counter() - began)
                 assert decision.cluster is not None
+                decided.append((decision.cluster, specs[n].demand))
                 r = truth.reserved[decision.cluster]
                 truth.set_reserved(decision.cluster, Demand(r.nodes + n, r.cores + n * CORES, 0))
                 arriving.append((decision.cluster, n, rng.expovariate(1 / mean_s), now))
+            for name, demand in decided:
+                worlds[who].settle(name, demand)
             worlds[who].apply(truth.changes(who))
     # Who still waits counts with what it has waited so far.
     waits += [seconds - came for site in sites.values() for _, _, came in site.queue if came > warm]

@@ -35,6 +35,7 @@ from rainbow_workers.placing import Placer
 from rainbow_workers.promises import Promises
 from rainbow_workers.selection.base import Asking, Offer
 from rainbow_workers.ticket import Ticket
+from rainbow_workers.worker import Task
 from rainbow_workers.world import World
 
 log = logging.getLogger(__name__)
@@ -62,7 +63,7 @@ class Round:
     number: int = 1
 
 
-class Bidding:
+class Bidding(Task):
     name = "bidding"
     queue = topology.BIDS_QUEUE
 

@@ -12,6 +12,7 @@ import queue
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from rainbow import codec, signing, topology
@@ -25,7 +26,7 @@ from rainbow_workers.decide import Decider, Decision, Job
 from rainbow_workers.failover import AGAIN, Turns
 from rainbow_workers.keys import ClusterKeys
 from rainbow_workers.outgoing import Outgoing
-from rainbow_workers.stores.base import Assignment, Store
+from rainbow_workers.stores.base import Assigning, Assignment, Changes, Store
 from rainbow_workers.ticket import DOUBTFUL, RECORDED, Refusal, Ticket
 from rainbow_workers.world import World
 
@@ -35,8 +36,20 @@ log = logging.getLogger(__name__)
 _FINAL = frozenset({"no-match", "unsatisfiable", "satisfied"})
 
 
+@dataclass(slots=True, eq=False)
+class Batch:
+    """Tickets that were decided, while the ledger has their assignments: `Placer.finish` or `Placer.drop` ends it."""
+
+    tickets: Sequence[Ticket]
+    decisions: Sequence[Decision | None]
+    assignments: Sequence[Assignment]
+    assigning: Assigning | None
+    consumer: Consumer
+    now: float
+
+
 class Placer:
-    """Places tickets of one consumer. One thread calls `place`; receipts settle in the broker's thread."""
+    """Places tickets of one consumer. One thread calls it; receipts settle in the broker's thread."""
 
     def __init__(
         self,
@@ -74,6 +87,10 @@ class Placer:
 
     def place(self, tickets: Sequence[Ticket], consumer: Consumer) -> None:
         """Decide and hand over. Raises StoreUnavailable when nothing was decided: the caller gives the batch back."""
+        self.finish(self.begin(tickets, consumer))
+
+    def begin(self, tickets: Sequence[Ticket], consumer: Consumer) -> Batch:
+        """Decide, and send what was decided to the ledger. Nothing was done when this raises StoreUnavailable."""
         now = self._clock()
         with self._world.lock:
             decisions = self._decide_all(tickets, now)
@@ -82,12 +99,25 @@ class Placer:
                 for t, d in zip(tickets, decisions, strict=True)
                 if d is not None and t.job is not None and d.status == "assigned"
             ]
-            try:
-                outcomes = self._assign(assignments)
-            except StoreUnavailable:
-                # What was deducted meanwhile is forgotten with everything else: all is read anew.
-                self._world.version = 0
-                raise
+            version = self._world.version
+        try:
+            assigning = self._store.jobs.assigning(assignments, version) if assignments else None
+        except StoreUnavailable:
+            self._settled(assignments)
+            raise
+        return Batch(tickets, decisions, assignments, assigning, consumer, now)
+
+    def drop(self, batch: Batch) -> None:
+        """Nothing more is done for a batch that was begun: its deliveries come again, and find what the ledger has."""
+        if batch.assigning is not None:
+            batch.assigning.drop()
+        self._settled(batch.assignments)
+
+    def finish(self, batch: Batch) -> None:
+        """Take the ledger's word, publish and settle. Raises StoreUnavailable when that cannot be had."""
+        tickets, decisions, now = batch.tickets, batch.decisions, batch.now
+        outcomes = self._outcomes(batch)
+        with self._world.lock:
             self._recheck(tickets)
         for ticket, decision in zip(tickets, decisions, strict=True):
             known = ticket.refusal or decision
@@ -114,7 +144,7 @@ class Placer:
             if ticket.refusal is not None:
                 self._refused(ticket, now, events)
         told.extend(self._record(events, tickets))
-        self._publish([t for t in tickets if t not in gone] if gone else tickets, consumer, self._tell(told))
+        self._publish([t for t in tickets if t not in gone] if gone else tickets, batch.consumer, self._tell(told))
         for ticket in gone:
             self._place_again(ticket)
 
@@ -182,12 +212,24 @@ class Placer:
             reserve_s=self._reserve_s,
         )
 
-    def _assign(self, assignments: Sequence[Assignment]) -> Iterable[tuple[JobRecord | None, bool]]:
-        if not assignments:
+    def _outcomes(self, batch: Batch) -> Iterable[tuple[JobRecord | None, bool]]:
+        if batch.assigning is None:
             return []
-        assigned = self._store.jobs.assign(assignments, self._world.version)
-        self._world.apply(assigned.changes)
+        changes = None
+        try:
+            assigned = batch.assigning.wait()
+            changes = assigned.changes
+        finally:
+            self._settled(batch.assignments, changes)
         return [(record, at in assigned.repeated) for at, record in enumerate(assigned.outcomes)]
+
+    def _settled(self, assignments: Sequence[Assignment], changes: Changes | None = None) -> None:
+        """What was deducted for them is in the store's own sums from these changes on, or was given up."""
+        with self._world.lock:
+            for assignment in assignments:
+                self._world.settle(assignment.cluster, assignment.demand)
+            if changes is not None:
+                self._world.apply(changes)
 
     def _recheck(self, tickets: Sequence[Ticket]) -> None:
         """Revocations may have come with the ledger's answer: who was revoked meanwhile is not dispatched."""

@@ -18,13 +18,14 @@ from rainbow_workers.following import Follower
 from rainbow_workers.keys import ClusterKeys
 from rainbow_workers.stores.base import Recorded, Store
 from rainbow_workers.ticket import RECORDED, REGISTRATION
+from rainbow_workers.worker import Task
 
 log = logging.getLogger(__name__)
 
 CLUSTER = "rainbow-cluster"
 
 
-class Recorder:
+class Recorder(Task):
     name = "recorder"
     queue = topology.RECORDER_QUEUE
 

@@ -42,6 +42,7 @@ from rainbow_workers.audit import DONE, Audit
 from rainbow_workers.following import Follower
 from rainbow_workers.selection.bid import ERROR
 from rainbow_workers.stores.base import Store
+from rainbow_workers.worker import Task
 from rainbow_workers.world import FAILING
 
 log = logging.getLogger(__name__)
@@ -67,7 +68,7 @@ _READING: tuple[type, ...] = (
 )
 
 
-class Registrar:
+class Registrar(Task):
     name = "registrar"
     queue = topology.CONTROL_QUEUE
 

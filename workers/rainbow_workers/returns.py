@@ -27,6 +27,7 @@ from rainbow_workers.keys import ClusterKeys
 from rainbow_workers.placing import Placer
 from rainbow_workers.stores.base import Store
 from rainbow_workers.ticket import Ticket
+from rainbow_workers.worker import Task
 from rainbow_workers.world import World
 
 log = logging.getLogger(__name__)
@@ -48,7 +49,7 @@ class _Return:
     ask_at: float
 
 
-class Returns:
+class Returns(Task):
     name = "returns"
     queue = topology.REJECTED_QUEUE
 

@@ -25,6 +25,11 @@ class Task(Protocol):
     name: str
     queue: str
 
+    @property
+    def under_way(self) -> bool:
+        """Something was begun that the next call of `handle` ends, with deliveries or without: it comes at once."""
+        return False
+
     def ready(self) -> None:
         """Before each batch, also an empty one. Raises StoreUnavailable when nothing can be handled now."""
 
@@ -115,7 +120,7 @@ class Worker(threading.Thread):
                         made = self._broker.consume(self._task.queue, prefetch=self._prefetch)
                         consumer = Patient(made, blocked=lambda: self._broker.status.blocked is not None)
                         log.info("worker consumes", extra={"action": "consume", "queue": self._task.queue})
-                    deliveries = consumer.take(self._batch, self._poll)
+                    deliveries = consumer.take(self._batch, 0.0 if self._task.under_way else self._poll)
                     self._task.handle(deliveries, consumer)
                     self.handled += len(deliveries)
                     backoff.reset()
@@ -126,6 +131,16 @@ class Worker(threading.Thread):
                         consumer.cancel()
                         consumer = None
                     backoff.wait(self._stopping)
+            if consumer is not None:
+                self._end(consumer)
         finally:
             if consumer is not None:
                 consumer.cancel()
+
+    def _end(self, consumer: Consumer) -> None:
+        """Let what was begun end."""
+        try:
+            while self._task.under_way:
+                self._task.handle((), consumer)
+        except StoreUnavailable:
+            pass  # it comes again, here or elsewhere

@@ -67,6 +67,8 @@ class World:
         self.missing: dict[str, float] = {}
         #: When a cluster last came back that the store had lost.
         self._back_at = 0.0
+        #: What was decided and does not stand in the store's sums yet: nodes, cores, gpus.
+        self._promised: dict[str, list[int]] = {}
         #: Worked out when asked for, and kept until something of it changes.
         self._loads: dict[str, Load] = {}
 
@@ -167,16 +169,28 @@ class World:
         return max(0.0, min(self._back_at + self.alive_after - now, self.alive_after)) if self._back_at else 0.0
 
     def reserve(self, cluster: str, demand: Demand) -> None:
-        """Deduct what was just decided, until the store's own total comes back."""
-        known = self.clusters.get(cluster)
-        if known is not None:
-            n, c, g = demand.nodes, demand.cores, demand.gpus
-            r = known.reserved
-            known.reserved = Demand(r.nodes + n, r.cores + c, r.gpus + g)
-            load = self._loads.get(cluster)
-            if load is not None:
-                f = load.free
-                self._loads[cluster] = Load(load.total, Demand(f.nodes - n, f.cores - c, f.gpus - g), load.pending)
+        """Deduct what was just decided, until `settle` is told that it stands in the store, or never will."""
+        self._promise(cluster, demand.nodes, demand.cores, demand.gpus)
+
+    def settle(self, cluster: str, demand: Demand) -> None:
+        """What was reserved so is in the store's sums now, or off."""
+        self._promise(cluster, -demand.nodes, -demand.cores, -demand.gpus)
+        if not any(self._promised[cluster]):
+            del self._promised[cluster]
+
+    def _promise(self, cluster: str, nodes: int, cores: int, gpus: int) -> None:
+        promised = self._promised.get(cluster)
+        if promised is None:
+            promised = self._promised[cluster] = [0, 0, 0]
+        promised[0] += nodes
+        promised[1] += cores
+        promised[2] += gpus
+        load = self._loads.get(cluster)
+        if load is not None:
+            free = load.free
+            free.nodes -= nodes
+            free.cores -= cores
+            free.gpus -= gpus
 
     def load(self, cluster: str) -> Load:
         load = self._loads.get(cluster)
@@ -187,12 +201,13 @@ class World:
     def _load(self, cluster: str) -> Load:
         known = self.clusters[cluster]
         values, total, reserved = known.state.values, known.total, known.reserved
+        nodes, cores, gpus = self._promised.get(cluster, (0, 0, 0))
         return Load(
             total,
             Demand(
-                _number(values.get("nodes_free"), total.nodes) - reserved.nodes,
-                _number(values.get("cores_free"), total.cores) - reserved.cores,
-                _number(values.get("gpus_free"), total.gpus) - reserved.gpus,
+                _number(values.get("nodes_free"), total.nodes) - reserved.nodes - nodes,
+                _number(values.get("cores_free"), total.cores) - reserved.cores - cores,
+                _number(values.get("gpus_free"), total.gpus) - reserved.gpus - gpus,
             ),
             _number(values.get("jobs_pending"), 0),
         )

@@ -9,7 +9,7 @@ clock, so that a sender with a wrong one can neither block a cluster nor lose a 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -72,6 +72,15 @@ class Assigned:
     changes: Changes
 
 
+@dataclass(slots=True)
+class Assigning:
+    """A batch on its way to the store: `wait` gives the outcome (once), `drop` says that nobody will ask for it. The
+    store may have taken the batch all the same."""
+
+    wait: Callable[[], Assigned]
+    drop: Callable[[], None] = lambda: None
+
+
 @dataclass(frozen=True, slots=True)
 class Recorded:
     """A job after an event. `applied` is False for an event that changed nothing: a repeat, or an older attempt's.
@@ -123,6 +132,10 @@ class Ledger(Protocol):
         the history, forgets what the attempt before left (flux_id, returncode, code, detail, output) and ends that
         one's reservation. Nothing is reserved on a cluster that is not registered.
         """
+
+    def assigning(self, batch: Sequence[Assignment], since: int) -> Assigning:
+        """`assign` in two steps, for whoever has something to do meanwhile. The store takes batches in the order in
+        which they were sent, as a rule; whichever comes first, of two that name one job one is told of the other."""
 
     def record(self, events: Sequence[JobEvent]) -> list[Recorded]:
         """Apply events in order, fenced: a terminal state never changes, an older attempt changes nothing, and within

@@ -18,7 +18,7 @@ from rainbow.jobspec.request import Demand
 from rainbow.models.cluster import ClusterRecord, ClusterState, Enrolment, Revocation, StateReport, StateValue
 from rainbow.models.job import BEGUN, RANK, TERMINAL, UNRUN, JobEvent, JobRecord
 from rainbow_workers.stores import StoreOptions
-from rainbow_workers.stores.base import Assigned, Assignment, Changes, Recorded
+from rainbow_workers.stores.base import Assigned, Assigning, Assignment, Changes, Recorded
 from rainbow_workers.stores.history import (
     MARK_TTL,
     OF_ATTEMPT,
@@ -290,6 +290,10 @@ class MemoryLedger:
         self._note(job, assignment_entry(a))
         data.reserve(a)
         return True
+
+    def assigning(self, batch: Sequence[Assignment], since: int) -> Assigning:
+        assigned = self.assign(batch, since)
+        return Assigning(lambda: assigned)
 
     def record(self, events: Sequence[JobEvent]) -> list[Recorded]:
         with self._data.lock:

@@ -68,20 +68,36 @@ class Connection:
         self._client: Any = redis.Redis(connection_pool=self._pool)
         self._client.response_callbacks.clear()  # replies as the server sends them, in every release of redis-py
 
-    def run(self, name: str, *args: bytes | str | int | float) -> Any:
+    def run(self, name: str, *args: bytes | str | int | float, tries: int = TRIES) -> Any:
         """The reply of the script `name`, in bytes. Raises StoreUnavailable, BadCredentials."""
         one = script(name)
         try:
-            return self.command("EVALSHA", one.sha, 1, self._prefix, *args)
+            return self.command("EVALSHA", one.sha, 1, self._prefix, *args, tries=tries)
         except redis.exceptions.NoScriptError:
             # A server that was restarted has forgotten it: EVAL gives it the text, and it remembers that.
-            return self.command("EVAL", one.source, 1, self._prefix, *args)
+            return self.command("EVAL", one.source, 1, self._prefix, *args, tries=tries)
 
-    def command(self, *args: bytes | str | int | float) -> Any:
+    def begin(self, name: str, *args: bytes | str | int | float) -> Call:
+        """`run` in two steps: the call is sent now, its reply read later. When it fails it is tried again then."""
+        if self._closed:
+            raise StoreUnavailable("the store is closed")
+        connection = None
+        try:
+            connection = self._pool.get_connection()
+            connection.send_command("EVALSHA", script(name).sha, 1, self._prefix, *args)  # type: ignore[no-untyped-call]
+        except (redis.exceptions.RedisError, OSError) as exc:
+            if connection is not None:
+                self._pool.release(connection)
+            if not _may_help(exc):
+                self._fail(exc)
+            connection = None
+        return Call(self._pool, connection, lambda: self.run(name, *args, tries=TRIES - 1))
+
+    def command(self, *args: bytes | str | int | float, tries: int = TRIES) -> Any:
         """The reply of one command."""
         if self._closed:
             raise StoreUnavailable("the store is closed")
-        for left in reversed(range(TRIES)):
+        for left in reversed(range(tries)):
             try:
                 return self._client.execute_command(*args)
             except redis.exceptions.NoScriptError:
@@ -114,6 +130,31 @@ class Connection:
             # A primary that became a replica goes on answering on its old connections: look the address up anew.
             self._pool.disconnect()
         raise error from exc
+
+
+class Call:
+    """A script that was sent. Either `reply` or `drop` is called, once."""
+
+    def __init__(self, pool: ConnectionPool, connection: Any, again: Callable[[], Any]) -> None:
+        self._pool = pool
+        self._connection = connection
+        self._again = again
+
+    def reply(self) -> Any:
+        """Its reply, as `Connection.run` gives it. The scripts recognise a call that is sent once more."""
+        if self._connection is None:
+            return self._again()
+        try:
+            return self._connection.read_response()
+        except (redis.exceptions.RedisError, OSError):
+            return self._again()
+        finally:
+            self._pool.release(self._connection)
+
+    def drop(self) -> None:
+        if self._connection is not None:
+            self._connection.disconnect()
+            self._pool.release(self._connection)
 
 
 def _settings(options: StoreOptions) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from typing import Any
 
 from rainbow.models.job import RANK, TERMINAL, UNRUN, JobEvent, JobRecord
 from rainbow_workers.stores import StoreOptions
-from rainbow_workers.stores.base import Assigned, Assignment, Changes, Recorded
+from rainbow_workers.stores.base import Assigned, Assigning, Assignment, Changes, Recorded
 from rainbow_workers.stores.history import MARK_TTL, assignment_entry, event_entry, head, said, time_key
 from rainbow_workers.stores.redis.clusters import decode_changes
 from rainbow_workers.stores.redis.codec import (
@@ -42,12 +42,24 @@ class RedisLedger:
         self._prefix = options.prefix
 
     def assign(self, batch: Sequence[Assignment], since: int) -> Assigned:
+        return self.assigning(batch, since).wait()
+
+    def assigning(self, batch: Sequence[Assignment], since: int) -> Assigning:
         call = _call_id()
-        changed = (
-            self._connection.run("place", call, since, *placement(batch, self._prefix)) if _simple(batch) else None
-        )
-        if changed is not None:
+        if not _simple(batch):
+            return Assigning(lambda: self._assign(call, batch, since))
+        placing = self._connection.begin("place", call, since, *placement(batch, self._prefix))
+
+        def placed() -> Assigned:
+            changed = placing.reply()
+            if changed is None:
+                return self._assign(call, batch, since)
             return Assigned([None] * len(batch), frozenset(), self._changes(changed, since))
+
+        return Assigning(placed, placing.drop)
+
+    def _assign(self, call: str, batch: Sequence[Assignment], since: int) -> Assigned:
+        """For any batch: what is known of its jobs is read."""
         reply = self._connection.run(
             "assign",
             call,
