@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, NoReturn
 
 import msgpack
@@ -139,17 +140,30 @@ class _Packers(threading.local):
 _packers = _Packers()
 
 
-def encode_msgpack(value: Mapping[str, Any], ready: Mapping[str, bytes] | None = None) -> bytes:
-    """`value` as msgpack, followed by the keys of `ready`, whose values are packed already."""
+@dataclass(frozen=True, slots=True)
+class Pairs:
+    """Some pairs of a mapping, packed."""
+
+    count: int
+    packed: bytes
+
+
+def pack_pairs(value: Mapping[str, Any]) -> Pairs:
+    """The pairs of `value`, to become part of several messages."""
+    packed, count = encode_msgpack(value), len(value)
+    return Pairs(count, packed[len(_packers.packer.pack_map_header(count)) :])
+
+
+def encode_msgpack(value: Mapping[str, Any], more: Pairs | None = None) -> bytes:
+    """`value` as msgpack, followed by the pairs in `more`."""
     packer = _packers.packer
     try:
         packed: bytes = packer.pack(value)
-        if not ready:
+        if more is None:
             return packed
-        parts = [packer.pack_map_header(len(value) + len(ready)), packed[len(packer.pack_map_header(len(value))) :]]
-        for key, done in ready.items():
-            parts += (packer.pack(key), done)
+        count = len(value)
+        header: bytes = packer.pack_map_header(count + more.count)
+        return header + packed[len(packer.pack_map_header(count)) :] + more.packed
     except BaseException:
         packer.reset()
         raise
-    return b"".join(parts)

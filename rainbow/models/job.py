@@ -210,7 +210,8 @@ class Answer(OpenWire):
 class Dispatch(OpenWire):
     """A job on its way to one cluster. `attempt` counts assignments of this job from 1 and fences everything.
 
-    `route` is for the scheduler alone: what it needs to place the job elsewhere, sealed with a key no agent has.
+    `route` is for the scheduler alone: what it needs to place the job elsewhere. An agent can read it, and not
+    change it: the whole is signed a second time, with a key that only schedulers have.
     """
 
     version: Literal[1] = 1

@@ -63,7 +63,7 @@ def fill(broker: Broker, exchange: str, key: str, messages: list[bytes]) -> None
         broker.publish([Message(exchange, key, b) for b in messages[start : start + 500]]).check(120)
 
 
-def bare(url: str, source: str, targets: list[str], count: int, prefetch: int = 1000) -> dict[str, float]:
+def bare(url: str, source: str, targets: list[str], count: int, prefetch: int = int(os.environ.get("PF","1000"))) -> dict[str, float]:
     """pika alone: consume, publish, ack after the confirm. Runs in this process until `count` are through."""
     state = {"done": 0, "began": 0.0}
     waiting: dict[int, int] = {}

@@ -39,6 +39,11 @@ def first_answer(job_id: str, record: JobRecord) -> dict[str, Any]:
 
 def answer(job_id: str, decision: Decision, attempt: int) -> dict[str, Any]:
     """`rainbow.models.job.Answer` as it is sent: made on the hot path, so as a plain mapping."""
+    return {**terms(job_id, decision, attempt), **looked(decision)}
+
+
+def terms(job_id: str, decision: Decision, attempt: int) -> dict[str, Any]:
+    """What an answer says of this job alone."""
     d = decision
     return {
         "version": 1,
@@ -47,5 +52,10 @@ def answer(job_id: str, decision: Decision, attempt: int) -> dict[str, Any]:
         "cluster": d.cluster,
         "attempt": attempt,
         "selection": dict(d.terms),
-        **(d.looked or seen(d.clusters, d.total_clusters, d.total_matches, d.reasons)),
     }
+
+
+def looked(decision: Decision) -> Mapping[str, Any]:
+    """What it says of the clusters: the same object for jobs of one kind, as long as nothing changes."""
+    d = decision
+    return d.looked or seen(d.clusters, d.total_clusters, d.total_matches, d.reasons)

@@ -223,7 +223,7 @@ class Intake:
             priority=dispatch.priority,
             expires_at=dispatch.expires_at,
             hold_until=route["hold_until"],
-            attempt=max(dispatch.attempt + 1, route["attempt"]),
+            attempt=max(dispatch.attempt + 1, route.get("attempt", 0)),
             tried=tried,
         )
         return ticket
@@ -247,15 +247,12 @@ class Intake:
         # Not the signature for its cluster: with that key, an agent could send back a job that never left from here.
         signing.check(self._keys.origin, delivery.body, delivery.headers.get(ORIGIN))
         held = self._held_route(delivery.headers, dispatch.id)
-        return dispatch, held or codec.decode(signing.unseal(self._verifier.ring, dispatch.route), codec.MSGPACK)
+        return dispatch, held or codec.decode(dispatch.route, codec.MSGPACK)
 
 
 def route_of(job: Job) -> dict[str, Any]:
-    """What a dispatch must carry so that its job can be placed elsewhere."""
+    """What a dispatch must carry, beside what its agent needs, so that its job can be placed elsewhere."""
     return {
-        "id": job.id,
-        "attempt": job.attempt,
-        "submitted_at": job.submitted_at,
         "allowed": sorted(job.allowed),
         "own": sorted(job.own),
         "others": job.others,

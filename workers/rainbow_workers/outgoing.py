@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 from rainbow import codec, signing, topology
 from rainbow.brokers.base import MSGPACK, Message
@@ -16,7 +17,7 @@ from rainbow_workers.keys import ClusterKeys
 from rainbow_workers.ticket import BID_DISPATCH, KIND, ORIGIN, REGISTRATION, ROUTE, Ticket
 from rainbow_workers.world import World
 
-#: How many packed documents are kept, and up to how many bytes each.
+#: How many packed parts are kept, and up to how many bytes each.
 KEPT, LARGE = 1024, 4096
 
 
@@ -27,7 +28,7 @@ class Outgoing:
         self._world = world
         self._keys = keys
         self._ring = ring
-        self._documents: OrderedDict[int, tuple[Jobspec, bytes]] = OrderedDict()
+        self._known: OrderedDict[tuple[Any, ...], tuple[Jobspec, codec.Pairs]] = OrderedDict()
 
     def dispatch(self, job: Job, cluster: str, now: float) -> Message:
         """The job for `cluster`, assigned at `now`."""
@@ -38,16 +39,10 @@ class Outgoing:
                 "id": job.id,
                 "attempt": job.attempt,
                 "cluster": cluster,
-                "name": job.name,
-                "image": job.image,
-                "user": job.user,
-                "priority": job.priority,
                 "submitted_at": job.submitted_at,
                 "assigned_at": now,
-                "expires_at": job.expires_at,
-                "route": signing.seal(self._ring(), codec.encode_msgpack(route_of(job))),
             },
-            {"jobspec": self._packed(job.jobspec)},
+            self._alike(job),
         )
         return Message(
             topology.JOBS,
@@ -63,17 +58,33 @@ class Outgoing:
             },
         )
 
-    def _packed(self, jobspec: Jobspec) -> bytes:
-        """Its document. Jobs of one kind share a jobspec, which is packed once."""
-        known = self._documents.get(id(jobspec))
+    def _alike(self, job: Job) -> codec.Pairs:
+        """What dispatches of one kind of job of one user say alike: packed once."""
+        if job.tried or job.others or job.selection or job.hold_until:
+            return _pairs(job)
+        key = (
+            id(job.jobspec),
+            job.user,
+            job.name,
+            job.image,
+            job.priority,
+            job.expires_at,
+            job.jti,
+            job.token_issued_at,
+            job.allowed,
+            job.own,
+            job.restrict,
+        )
+        known = self._known.get(key)
         if known is not None:
             return known[1]
-        packed = codec.encode_msgpack(jobspec.document)
-        if len(packed) <= LARGE:
-            self._documents[id(jobspec)] = jobspec, packed
-            if len(self._documents) > KEPT:
-                self._documents.popitem(last=False)
-        return packed
+        pairs = _pairs(job)
+        if len(pairs.packed) <= LARGE:
+            # The jobspec is kept with it: its id is of no other for as long.
+            self._known[key] = job.jobspec, pairs
+            if len(self._known) > KEPT:
+                self._known.popitem(last=False)
+        return pairs
 
     def to_bidding(self, ticket: Ticket) -> Message:
         """To where clusters are asked (`rainbow_workers.bidding`): it takes longer than others should wait here."""
@@ -87,7 +98,7 @@ class Outgoing:
         """What came, to come again in about so many seconds, with what is known of its job sealed beside it."""
         delivery, job = ticket.delivery, ticket.job
         assert job is not None
-        route = signing.seal(self._ring(), codec.encode_msgpack(route_of(job)))
+        route = {**route_of(job), "id": job.id, "attempt": job.attempt, "submitted_at": job.submitted_at}
         return Message(
             topology.HOLD,
             str(topology.hold_delay(seconds)),
@@ -97,5 +108,19 @@ class Outgoing:
             correlation_id=ticket.correlation_id,
             reply_to=ticket.reply_to,
             priority=delivery.priority,
-            headers={**ticket.hold_headers, ROUTE: route},
+            headers={**ticket.hold_headers, ROUTE: signing.seal(self._ring(), codec.encode_msgpack(route))},
         )
+
+
+def _pairs(job: Job) -> codec.Pairs:
+    return codec.pack_pairs(
+        {
+            "name": job.name,
+            "image": job.image,
+            "user": job.user,
+            "priority": job.priority,
+            "expires_at": job.expires_at,
+            "route": codec.encode_msgpack(route_of(job)),
+            "jobspec": job.jobspec.document,
+        }
+    )

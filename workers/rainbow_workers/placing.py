@@ -21,7 +21,7 @@ from rainbow.errors import QueueFull, StoreUnavailable, TooLarge, Unroutable
 from rainbow.models.cluster import Revocation
 from rainbow.models.job import JobEvent, JobRecord, Reason, State
 from rainbow_workers import dead
-from rainbow_workers.answers import answer, assigned, first_answer, happened, summed_up
+from rainbow_workers.answers import answer, assigned, first_answer, happened, looked, summed_up, terms
 from rainbow_workers.decide import Decider, Decision, Job
 from rainbow_workers.failover import AGAIN, Turns
 from rainbow_workers.keys import ClusterKeys
@@ -208,8 +208,9 @@ class Placer:
             demand=job.jobspec.demand,
             at=now,
             submitted_at=job.submitted_at,
-            answer=answer(job.id, decision, job.attempt),
+            answer=terms(job.id, decision, job.attempt),
             reserve_s=self._reserve_s,
+            looked=looked(decision),
         )
 
     def _outcomes(self, batch: Batch) -> Iterable[tuple[JobRecord | None, bool]]:
@@ -249,7 +250,8 @@ class Placer:
         ticket.messages.append(self._outgoing.dispatch(job, decision.cluster, now))
         if ticket.fence is not None:
             ticket.messages.append(ticket.fence)
-        self._reply(ticket, answer(job.id, decision, job.attempt))
+        if ticket.reply_to:
+            self._reply(ticket, answer(job.id, decision, job.attempt))
         log.info(
             "job assigned",
             extra={"action": "assign", "job": job.id, "attempt": job.attempt, "cluster": decision.cluster},

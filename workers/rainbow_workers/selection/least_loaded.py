@@ -39,18 +39,32 @@ class LeastLoaded:
         pass
 
     def choose(self, candidates: Sequence[str], fleet: Fleet, job: JobView, rng: random.Random) -> Choice:
-        size = len(candidates)
-        load, uniform = fleet.load, rng.random
-        looked_at: set[int] = set()
-        best, best_room = 0, float("-inf")
-        for draw in range(min(size, 2 + _MORE)):
-            if draw >= 2 and best_room >= 0:
-                break
-            at = int(uniform() * size)
-            while at in looked_at:
-                at = (at + 1) % size
-            looked_at.add(at)
-            room = headroom(load(candidates[at]), job)
-            if room > best_room:
-                best, best_room = at, room
-        return Choice(candidates[best], {"headroom": round(best_room, 4), "compared": len(looked_at)})
+        size, load = len(candidates), fleet.load
+        first = best = int(rng.random() * size)
+        best_room = headroom(load(candidates[first]), job)
+        if size == 1:
+            return _choice(candidates[first], best_room, 1)
+        second = int(rng.random() * (size - 1))
+        if second >= first:
+            second += 1
+        room = headroom(load(candidates[second]), job)
+        if room > best_room:
+            best, best_room = second, room
+        looked_at = 2
+        if best_room < 0:
+            # On from the second: as good as drawn at random, and none comes twice.
+            for at in range(second + 1, second + 1 + min(_MORE + 1, size - 1)):
+                at %= size
+                if at == first or looked_at == 2 + _MORE:
+                    continue
+                room = headroom(load(candidates[at]), job)
+                looked_at += 1
+                if room > best_room:
+                    best, best_room = at, room
+                    if room >= 0:
+                        break
+        return _choice(candidates[best], best_room, looked_at)
+
+
+def _choice(cluster: str, room: float, compared: int) -> Choice:
+    return Choice(cluster, {"headroom": round(room, 4), "compared": compared})

@@ -42,8 +42,9 @@ class Changes:
 @dataclass(slots=True)
 class Assignment:
     """Job `id` goes to `cluster` as its attempt number `attempt`, and takes `demand` there until reported or
-    `reserve_s` seconds have passed. `answer` is kept to answer the same id again. `at` is when it was decided,
-    `submitted_at` when the job came in: they become `times` of the record. Not to be changed.
+    `reserve_s` seconds have passed. `answer` is kept to answer the same id again, with what it has in common with
+    those of other jobs (`looked`), which may be kept once for all of them. `at` is when it was decided, `submitted_at`
+    when the job came in: they become `times` of the record. Not to be changed.
     """
 
     id: str
@@ -56,6 +57,7 @@ class Assignment:
     submitted_at: float
     answer: Mapping[str, object]
     reserve_s: float = 60.0
+    looked: Mapping[str, object] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -282,7 +282,7 @@ class MemoryLedger:
                 "cluster": a.cluster,
                 "user": a.user,
                 "name": a.name,
-                "answer": dict(a.answer),
+                "answer": {**a.answer, **a.looked},
                 "times": {"submitted": a.submitted_at, "assigned": a.at, **record.times},
                 **dict.fromkeys(OF_ATTEMPT),
             }

@@ -6,6 +6,7 @@ must pass here (lone surrogates, huge integers, not a number): one odd event may
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 import threading
@@ -88,30 +89,25 @@ def opaque(value: Mapping[str, Any]) -> bytes:
     return packed
 
 
-class Alike:
-    """Packs mappings as `opaque` does that share some of their values, each of which is packed once."""
+class Shared:
+    """What many answers of a batch say alike: packed as `opaque` does once, and named by its digest."""
 
     def __init__(self) -> None:
-        self._known: dict[int, tuple[Any, bytes]] = {}
-        self._packer = _packers.opaque
+        self._digests: dict[int, tuple[Any, str]] = {}
+        #: Digest -> what it stands for.
+        self.texts: dict[str, bytes] = {}
 
-    def opaque(self, value: Mapping[str, Any]) -> bytes:
-        packer = self._packer
-        try:
-            parts = [packer.pack_map_header(len(value))]
-            for key, item in value.items():
-                parts.append(packer.pack(key))
-                parts.append(self._shared(item) if type(item) in (list, dict) else packer.pack(item))
-        except (OverflowError, TypeError, ValueError):
-            packer.reset()
-            return opaque(value)
-        return b"".join(parts)
-
-    def _shared(self, item: Any) -> bytes:
-        known = self._known.get(id(item))
+    def digest(self, value: Mapping[str, Any]) -> str | None:
+        """None for nothing."""
+        if not value:
+            return None
+        known = self._digests.get(id(value))
         if known is None:
-            # The item is kept with it: its id is of no other for as long.
-            known = self._known[id(item)] = item, self._packer.pack(item)
+            packed = opaque(value)
+            digest = hashlib.blake2b(packed, digest_size=16).hexdigest()
+            self.texts[digest] = packed
+            # The value is kept with it: its id is of no other for as long.
+            known = self._digests[id(value)] = value, digest
         return known[1]
 
 
@@ -121,11 +117,17 @@ def transparent(data: bytes) -> dict[str, Any]:
     return value
 
 
-def record(packed: bytes, answer: bytes | None = None, history: list[dict[str, Any]] | None = None) -> JobRecord:
-    """A job record from what the scripts keep of it."""
+def record(
+    packed: bytes,
+    answer: bytes | bool = False,
+    looked: bytes | bool = False,
+    history: list[dict[str, Any]] | None = None,
+) -> JobRecord:
+    """A job record from what the scripts keep of it; False for what it does not have."""
     fields: dict[str, Any] = unpack_text(packed)
-    if answer is not None:
-        fields["answer"] = transparent(answer)
+    if isinstance(answer, bytes):
+        beside = transparent(looked) if isinstance(looked, bytes) else {}
+        fields["answer"] = {**transparent(answer), **beside}
     if history is not None:
         fields["history"] = history
     return JobRecord.model_validate(fields)

@@ -12,6 +12,7 @@ from rainbow_workers.stores.base import Assigned, Assigning, Assignment, Changes
 from rainbow_workers.stores.history import MARK_TTL, assignment_entry, event_entry, head, said, time_key
 from rainbow_workers.stores.redis.clusters import decode_changes
 from rainbow_workers.stores.redis.codec import (
+    Shared,
     entry,
     moment,
     number,
@@ -60,6 +61,7 @@ class RedisLedger:
 
     def _assign(self, call: str, batch: Sequence[Assignment], since: int) -> Assigned:
         """For any batch: what is known of its jobs is read."""
+        shared = Shared()
         reply = self._connection.run(
             "assign",
             call,
@@ -67,11 +69,12 @@ class RedisLedger:
             self._head,
             self._options.max_history,
             RANK["assigned"],
-            pack([_assignment(a) for a in batch]),
+            pack([_assignment(a, shared) for a in batch]),
+            pack(shared.texts),
         )
         letters, standing, changed = text(reply[0]), unpack(reply[1]), reply[2]
         in_the_way = iter(standing)
-        outcomes = [_with_answer(*next(in_the_way)) if letter == "X" else None for letter in letters]
+        outcomes = [record(*next(in_the_way)) if letter == "X" else None for letter in letters]
         repeated = frozenset(i for i, letter in enumerate(letters) if letter == "R")
         return Assigned(outcomes, repeated, self._changes(changed, since))
 
@@ -144,7 +147,7 @@ def _simple(batch: Sequence[Assignment]) -> bool:
     )
 
 
-def _assignment(a: Assignment) -> list[Any]:
+def _assignment(a: Assignment, shared: Shared) -> list[Any]:
     d = a.demand
     return [
         a.id,
@@ -160,6 +163,7 @@ def _assignment(a: Assignment) -> list[Any]:
         opaque(a.answer),
         opaque(assignment_entry(a)),
         a.reserve_s,
+        shared.digest(a.looked) or False,
     ]
 
 
@@ -187,9 +191,5 @@ def _address(packed: bytes) -> tuple[str, str]:
     return reply_to, correlation_id
 
 
-def _with_answer(packed: bytes, answer: bytes | bool) -> JobRecord:
-    return record(packed, answer if isinstance(answer, bytes) else None)
-
-
-def _whole(packed: bytes, history: list[bytes], answer: bytes | bool) -> JobRecord:
-    return record(packed, answer if isinstance(answer, bytes) else None, [entry(kept) for kept in history])
+def _whole(packed: bytes, history: list[bytes], answer: bytes | bool, looked: bytes | bool) -> JobRecord:
+    return record(packed, answer, looked, [entry(kept) for kept in history])

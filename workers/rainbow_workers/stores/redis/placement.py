@@ -6,12 +6,13 @@ tests read both back.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 
 from rainbow.models.job import RANK
 from rainbow_workers.stores.base import Assignment
 from rainbow_workers.stores.history import assignment_entry
-from rainbow_workers.stores.redis.codec import Alike, moment, number, opaque, pack, packer
+from rainbow_workers.stores.redis.codec import Shared, moment, number, opaque, pack, packer
 
 _ASSIGNED = RANK["assigned"]
 
@@ -24,9 +25,9 @@ def placement(batch: Sequence[Assignment], prefix: str) -> tuple[float, bytes]:
     indexes: dict[str, list[str]] = {}
     demands: list[str] = []
     sums: dict[str, list[int]] = {}
-    job_key, answer_key = f"{prefix}job:", f"{prefix}answer:"
+    job_key = f"{prefix}job:"
     packed = packer().pack
-    answers = Alike()
+    shared, counts = Shared(), Counter[str]()
     for a in batch:
         id, attempt, cluster = a.id, number(a.attempt), a.cluster
         at, submitted_at = moment(a.at), moment(a.submitted_at)
@@ -42,10 +43,14 @@ def placement(batch: Sequence[Assignment], prefix: str) -> tuple[float, bytes]:
         }
         if a.name is not None:
             record["name"] = a.name
+        looked = shared.digest(a.looked)
+        if looked:
+            record["looked"] = looked
+            counts[looked] += 1
         key = job_key + id
         keys.append(key)
         history = [b"+" + opaque(assignment_entry(a))]
-        values += (key, packed(record) + packed(history), answer_key + id, answers.opaque(a.answer))
+        values += (key, packed(record) + packed(history) + packed(opaque(a.answer)))
         entry = (f"{submitted_at:.6f}", id)
         scores += entry
         for index in (f"jobs:cluster:{cluster}", f"jobs:user:{a.user}"):
@@ -63,4 +68,6 @@ def placement(batch: Sequence[Assignment], prefix: str) -> tuple[float, bytes]:
             total[1] += cores
             total[2] += gpus
     flat = [part for total in sums.values() for part in total]
-    return batch[0].reserve_s, pack([keys, values, scores, list(indexes.items()), demands, list(sums), flat])
+    return batch[0].reserve_s, pack(
+        [keys, values, scores, list(indexes.items()), demands, list(sums), flat, counts, shared.texts]
+    )

@@ -1,10 +1,11 @@
 -- ARGV: call id, since, head, bound, rank of assigned, batch {{id, attempt, cluster, user, name or false, nodes, cores,
--- gpus, at, submitted_at, answer, entry, reserve_s}, ...}. Gives {outcome a letter each, {what stands in the way, ...}, changes}:
+-- gpus, at, submitted_at, answer, entry, reserve_s, digest or false}, ...}, {digest -> text}. Gives {outcome a letter each, {what stands in the way, ...}, changes}:
 -- H holds, R holds since before, X does not.
 local PLACEABLE = {submitted = true, held = true, rejected = true, assigned = true}
 local head, bound, rank = tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5])
 local batch = cmsgpack.unpack(ARGV[6])
 local earlier = before(ARGV[1])
+texts = cmsgpack.unpack(ARGV[7])
 
 local ids, names, registered = {}, {}, {}
 for i, a in ipairs(batch) do
@@ -25,9 +26,9 @@ local outcomes, standing, ended = {}, {}, {}
 local function refuse(i, job)
   outcomes[i] = 'X'
   if job.r.state then
-    standing[#standing + 1] = {packed(job), job.answer or call('GET', P .. 'answer:' .. job.id)}
+    standing[#standing + 1] = {packed(job), answer(job)}
   else
-    standing[#standing + 1] = {cmsgpack.pack({id = job.id, state = 'submitted', cancel_requested = true}), false}
+    standing[#standing + 1] = {cmsgpack.pack({id = job.id, state = 'submitted', cancel_requested = true}), false, false}
   end
 end
 
@@ -61,6 +62,9 @@ for i, a in ipairs(batch) do
     r.times.submitted = r.times.submitted or a[10]
     r.times.assigned = r.times.assigned or a[9]
     job.answer = a[11]
+    looks(r.looked, -1)
+    r.looked = a[14] or nil
+    looks(r.looked, 1)
     note(job, '+', a[12], head, bound)
     if registered[cluster] then reserve(cluster, attempt, id, a[6], a[7], a[8], now + a[13]) end
   end

@@ -1,9 +1,9 @@
--- ARGV: ids. Gives {{record, history, answer or false} or false, ...}.
+-- ARGV: ids. Gives {{record, history, answer or false, what that says beside or false} or false, ...}.
 local ids = cmsgpack.unpack(ARGV[1])
 load(ids)
-local answers, out = values('answer:', ids), {}
+local out = {}
 for i, id in ipairs(ids) do
   local job = jobs[id]
-  out[i] = job.r and job.r.state and {packed(job), job.history, answers[i]} or false
+  out[i] = job.r and job.r.state and {packed(job), job.history, answer(job)} or false
 end
 return cmsgpack.pack(out)

@@ -1,8 +1,8 @@
 -- Assign jobs that nobody knows yet, which nearly all are: what to write comes ready, so that nothing is read into Lua.
--- ARGV: call id, since, seconds reserved, batch {{job key, ...}, {job key, record, answer key, answer, ...}, {score, id,
--- ...}, {{index, {score, id, ...}}, ...}, {reservation, demand, ...}, {cluster, ...}, {nodes, cores, gpus, ...}}.
--- Gives changes; or false, and nothing is done, when it is not so simple: `assign` is to be called instead.
-local keys, values_, scores, indexes, demands, names, sums = unpack(cmsgpack.unpack(ARGV[4]))
+-- ARGV: call id, since, seconds reserved, batch {{job key, ...}, {job key, what it holds, ...}, {score, id, ...},
+-- {{index, {score, id, ...}}, ...}, {reservation, demand, ...}, {cluster, ...}, {nodes, cores, gpus, ...}, {digest ->
+-- count}, {digest -> text}}. Gives changes; or false, and nothing is done, when it is not so simple: `assign` is to be called instead.
+local keys, jobs_, scores, indexes, demands, names, sums, counts, known = unpack(cmsgpack.unpack(ARGV[4]))
 if call('GET', P .. 'call:' .. ARGV[1]) then return false end
 for i = 1, #keys, STEP do
   for _, known in ipairs(call('MGET', unpack(keys, i, math.min(i + STEP - 1, #keys)))) do
@@ -18,7 +18,10 @@ expire_reservations()
 forget_old(2 * #keys + 100)
 
 remember(ARGV[1], string.rep('H', #keys))
-for i = 1, #values_, STEP do call('MSET', unpack(values_, i, math.min(i + STEP - 1, #values_))) end
+for i = 1, #jobs_, STEP do call('MSET', unpack(jobs_, i, math.min(i + STEP - 1, #jobs_))) end
+texts = known
+for digest, count in pairs(counts) do looks(digest, count) end
+write_looked()
 many('ZADD', P .. 'jobs', scores)
 many('ZADD', P .. 'jobs:live', scores)
 for _, index in ipairs(indexes) do many('ZADD', P .. index[1], index[2]) end

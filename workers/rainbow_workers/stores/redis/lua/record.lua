@@ -48,7 +48,11 @@ for i, e in ipairs(events) do
       for name, value in pairs(fields) do r[name] = value end
       r.state, r.rank, r.attempt = e[3], e[4], attempt
       r.times[e[6]] = r.times[e[6]] or e[5]
-      if e[8] then job.answer = e[8] end
+      if e[8] then
+        job.answer = e[8]
+        looks(r.looked, -1)
+        r.looked = nil
+      end
       if e[4] == ENDED then r.gone_at = now + keep end
     end
     applied[i] = counts and '1' or '0'

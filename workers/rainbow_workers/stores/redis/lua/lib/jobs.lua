@@ -1,14 +1,16 @@
 -- job:ID           string: the record without answer and history (msgpack), then its history (msgpack): a list of
---                  entries, each "+" or "-" (changed nothing) and opaque bytes
--- answer:ID        string: opaque
+--                  entries, each "+" or "-" (changed nothing) and opaque bytes; then its answer, opaque, or false
+-- looked           hash: digest -> what the answers of all jobs with `looked` = digest say beside, opaque
+-- looked-by        hash: digest -> how many jobs these are
 -- jobs             sorted set: id -> time of the first event. The same of all that have not ended in jobs:live, of the
 --                  ended ones by state in jobs:state:S, and of all in jobs:cluster:C and jobs:user:U
 -- ended            sorted set: id -> when it is forgotten
 --
--- Beside the fields of JobRecord, a record has `rank` (of its state), `created` and `gone_at`. One without `state` is
+-- Beside the fields of JobRecord, a record has `rank` (of its state), `created`, `gone_at` and `looked`. One without `state` is
 -- of a job nobody knows, whose cancel was asked for.
 local jobs, touched = {}, {}
 local adds, removals = {}, {}
+local lookers, texts = {}, {}
 
 local function gather(into, key, a, b)
   local args = into[key]
@@ -26,21 +28,48 @@ local function by_state(r)
   return r.gone_at and 'jobs:state:' .. r.state or 'jobs:live'
 end
 
+-- So many jobs more, or less, have an answer that says this beside.
+local function looks(digest, count)
+  if digest then lookers[digest] = (lookers[digest] or 0) + count end
+end
+
+-- `texts`: digest -> what it stands for, of all that may be new.
+local function write_looked()
+  for digest, count in pairs(lookers) do
+    local left = call('HINCRBY', P .. 'looked-by', digest, count)
+    if left <= 0 then
+      call('HDEL', P .. 'looked-by', digest)
+      call('HDEL', P .. 'looked', digest)
+    elseif left == count then
+      call('HSET', P .. 'looked', digest, texts[digest])
+    end
+  end
+  lookers = {}
+end
+
+-- The answer of a job, and what it says beside: opaque, or false.
+local function answer(job)
+  local looked = job.answer and job.r and job.r.looked
+  return job.answer or false, looked and call('HGET', P .. 'looked', looked) or false
+end
+
 local function forget(id, r)
   gather(removals, P .. 'ended', id)
+  if r then looks(r.looked, -1) end
   if r and r.state then
     gather(removals, P .. 'jobs', id)
     gather(removals, P .. by_state(r), id)
     if r.cluster then gather(removals, P .. 'jobs:cluster:' .. r.cluster, id) end
     if r.user then gather(removals, P .. 'jobs:user:' .. r.user, id) end
   end
-  call('UNLINK', P .. 'job:' .. id, P .. 'answer:' .. id)
+  call('UNLINK', P .. 'job:' .. id)
 end
 
 local function write_indexes()
   for key, args in pairs(removals) do many('ZREM', key, args) end
   for key, args in pairs(adds) do many('ZADD', key, args) end
   adds, removals = {}, {}
+  write_looked()
 end
 
 local function values(kind, ids)
@@ -68,11 +97,11 @@ local function load(ids)
     local id = ids[i]
     local job = {id = id, history = {}}
     if value then
-      local r, history = cmsgpack.unpack(value)
+      local r, history, answer = cmsgpack.unpack(value)
       if r.gone_at and r.gone_at <= now then
         forget(id, r)
       else
-        job.r, job.history = r, history
+        job.r, job.history, job.answer = r, history, answer
         job.set, job.cluster, job.user, job.gone_at = by_state(r), r.cluster, r.user, r.gone_at
       end
     end
@@ -115,11 +144,8 @@ local function write_jobs()
   for _, job in ipairs(touched) do
     local id, r = job.id, job.r
     args[#args + 1] = P .. 'job:' .. id
-    args[#args + 1] = job.packed and job.packed .. cmsgpack.pack(job.history) or cmsgpack.pack(r, job.history)
-    if job.answer then
-      args[#args + 1] = P .. 'answer:' .. id
-      args[#args + 1] = job.answer
-    end
+    local rest, answer = job.history, job.answer or false
+    args[#args + 1] = job.packed and job.packed .. cmsgpack.pack(rest, answer) or cmsgpack.pack(r, rest, answer)
     if r.state then
       local score = num(r.created)
       if not job.set then gather(adds, P .. 'jobs', score, id) end
