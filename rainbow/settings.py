@@ -128,8 +128,8 @@ class SchedulerSettings(_Section):
     name: str | None = None
     algorithms: AlgorithmsSettings = AlgorithmsSettings()
     declare: bool = True
-    batch: Annotated[int, Field(gt=0, le=1000)] = 200
-    prefetch: Annotated[int, Field(gt=0, le=60_000)] = 1000
+    batch: Annotated[int, Field(gt=0, le=1000)] = 500
+    prefetch: Annotated[int, Field(gt=0, le=60_000)] = 2500
     reserve: Seconds = 60.0
     alive_after: Seconds = 35.0
     max_attempts: Annotated[int, Field(gt=0)] = 20

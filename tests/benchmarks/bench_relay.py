@@ -2,7 +2,8 @@
 
 Both read N messages of the same bodies from a quorum queue, publish each as persistent with confirms to one of a
 hundred quorum queues, those of the clusters, and ack after the confirm, on the same broker: the broker has the same
-work and promises the same. The bare loop is pika's SelectConnection and takes the queues in turn, nothing else.
+work and promises the same. The bare loop is pika's SelectConnection and takes the queues in turn, nothing else; its prefetch
+is the scheduler's.
 Ours also verifies the token, matches against 100 clusters, reserves in Redis, signs and dispatches. Each runs as a
 process of its own, in turn, several times; the ratio is the median over the pairs.
 
@@ -33,6 +34,7 @@ from rainbow.brokers.base import Broker, Message
 from rainbow.client import Client
 from rainbow.errors import RainbowError
 from rainbow.settings import load
+from rainbow_workers.service import ServiceOptions
 from rig import eventually, resources
 from servers_here import rabbitmq, redis
 
@@ -63,7 +65,9 @@ def fill(broker: Broker, exchange: str, key: str, messages: list[bytes]) -> None
         broker.publish([Message(exchange, key, b) for b in messages[start : start + 500]]).check(120)
 
 
-def bare(url: str, source: str, targets: list[str], count: int, prefetch: int = int(os.environ.get("PF","1000"))) -> dict[str, float]:
+def bare(
+    url: str, source: str, targets: list[str], count: int, prefetch: int = ServiceOptions.prefetch
+) -> dict[str, float]:
     """pika alone: consume, publish, ack after the confirm. Runs in this process until `count` are through."""
     state = {"done": 0, "began": 0.0}
     waiting: dict[int, int] = {}

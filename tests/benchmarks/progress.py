@@ -7,7 +7,7 @@ import threading
 import time
 from typing import Self
 
-from rainbow import codec, topology
+from rainbow import topology
 from rainbow.brokers import ConnectOptions, connect
 
 QUEUE = "bench.progress"
@@ -43,8 +43,8 @@ class Progress(threading.Thread):
         while not self._ended.is_set():
             deliveries = consumer.take(500, 0.2)
             for delivery in deliveries:
-                data = codec.decode(delivery.body, delivery.content_type, max_bytes=64 << 20)
-                count = sum(event["state"] == "assigned" for event in data.get("events", [data]))
+                # Not parsed: it would be a part of what is measured. Each message has events of one state.
+                count = delivery.body.count(b'"state":"assigned"')
                 if count:
                     self.marks.append((time.perf_counter(), count + (self.marks[-1][1] if self.marks else 0)))
             if deliveries:

@@ -51,7 +51,7 @@ def terms(job_id: str, decision: Decision, attempt: int) -> dict[str, Any]:
         "status": d.status,
         "cluster": d.cluster,
         "attempt": attempt,
-        "selection": dict(d.terms),
+        "selection": d.terms,
     }
 
 

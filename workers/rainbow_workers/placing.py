@@ -252,10 +252,9 @@ class Placer:
             ticket.messages.append(ticket.fence)
         if ticket.reply_to:
             self._reply(ticket, answer(job.id, decision, job.attempt))
-        log.info(
-            "job assigned",
-            extra={"action": "assign", "job": job.id, "attempt": job.attempt, "cluster": decision.cluster},
-        )
+        if log.isEnabledFor(logging.INFO):
+            told = {"action": "assign", "job": job.id, "attempt": job.attempt, "cluster": decision.cluster}
+            log.info("job assigned", extra=told)
 
     def _in_the_way(
         self, ticket: Ticket, record: JobRecord, now: float, events: list[JobEvent], gone: list[Ticket]

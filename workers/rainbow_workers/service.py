@@ -59,8 +59,8 @@ class ServiceOptions:
     selection_options: Mapping[str, Any] = field(default_factory=dict)
     limits: topology.Limits = field(default_factory=topology.Limits)
     declare: bool = True
-    batch: int = 200
-    prefetch: int = 1000
+    batch: int = 500
+    prefetch: int = 2500
     reserve: float = 60.0
     alive_after: float = 35.0
     retry_after: float = 5.0

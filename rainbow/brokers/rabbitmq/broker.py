@@ -39,7 +39,7 @@ class _Waker:
         self._consumers = consumers
 
     def link_up(self, connection: Connection) -> None:
-        connection.after_read = self._wake
+        connection.after_read.append(self._wake)
 
     def link_down(self, error: RainbowError) -> None:
         """Nothing to do: the connection is gone."""

@@ -75,6 +75,8 @@ class Publisher:
         self._address = address
         self._room = threading.Condition()
         self._in_flight = 0
+        #: Those among them that have their outcomes, and make room at the next `make_room`.
+        self._settled = 0
         self._outbox: deque[_Slot] = deque()
         self._sent: dict[int, _Slot] = {}
         self._low = 1
@@ -194,10 +196,20 @@ class Publisher:
     def _finish(self, outcomes: list[tuple[_Slot, RainbowError | None]]) -> None:
         """Settle messages that are in neither place any more."""
         for slot, outcome in outcomes:
-            slot.receipt.settle(slot.index, outcome)
-        with self._room:
-            self._in_flight -= len(outcomes)
-            self._room.notify_all()
+            self._settle(slot, outcome)
+        self.make_room()
+
+    def _settle(self, slot: _Slot, outcome: RainbowError | None) -> None:
+        slot.receipt.settle(slot.index, outcome)
+        self._settled += 1
+
+    def make_room(self) -> None:
+        """For as many messages as have their outcomes. Confirms come by the hundred: once for all that were read."""
+        if self._settled:
+            with self._room:
+                self._in_flight -= self._settled
+                self._settled = 0
+                self._room.notify_all()
 
     # -- confirms ------------------------------------------------------------------------------------
 
@@ -208,28 +220,24 @@ class Publisher:
 
     def _confirmed(self, tag: int, multiple: bool, ok: bool) -> None:
         tags: Sequence[int] = range(self._low, tag + 1) if multiple else (tag,)
-        done: list[tuple[_Slot, RainbowError | None]] = []
+        sent = self._sent
         for t in tags:
-            slot = self._sent.pop(t, None)
+            slot = sent.pop(t, None)
             if slot is None:
                 continue
-            if slot.returned is not None or ok:
-                done.append((slot, slot.returned))
-            else:
+            outcome = slot.returned
+            if outcome is None and not ok:
                 m = slot.message
-                done.append(
-                    (
-                        slot,
-                        QueueFull(
-                            f"a queue for {m.routing_key!r} from exchange {m.exchange!r} took no message: it is full"
-                        ),
-                    )
+                outcome = QueueFull(
+                    f"a queue for {m.routing_key!r} from exchange {m.exchange!r} took no message: it is full"
                 )
-        while self._low < self._next and self._low not in self._sent:
-            self._low += 1
+            self._settle(slot, outcome)
+        low, following = self._low, self._next
+        while low < following and low not in sent:
+            low += 1
+        self._low = low
         if ok:
             self._backoff.reset()
-        self._finish(done)
 
     def _on_return(self, _channel: Any, method: Any, props: Any, body: bytes) -> None:
         """Note what came back: a return arrives before the confirm of the same message.
@@ -263,6 +271,7 @@ class Publisher:
 
     def link_up(self, connection: Connection) -> None:
         self._connection = connection
+        connection.after_read.append(self.make_room)
         self._down = None
         self._open()
 

@@ -148,7 +148,7 @@ class Connection(pika.SelectConnection):  # type: ignore[misc]
 
     def __init__(self, parameters: pika.ConnectionParameters, **callbacks: Any) -> None:
         self.refusal: tuple[int, str] | None = None
-        self.after_read: Callable[[], None] | None = None
+        self.after_read: list[Callable[[], None]] = []
         self.reader = Reader(super()._on_data_available)
         super().__init__(parameters, **callbacks)
 
@@ -177,5 +177,5 @@ class Connection(pika.SelectConnection):  # type: ignore[misc]
     def _on_data_available(self, data_in: bytes) -> None:
         self.bytes_received += len(data_in)  # what pika tells by that the broker lives
         self.reader.consume(data_in)
-        if self.after_read is not None:
-            self.after_read()
+        for work in self.after_read:
+            work()

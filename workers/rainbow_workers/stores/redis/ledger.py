@@ -108,7 +108,7 @@ class RedisLedger:
         return [_whole(*parts) if parts else None for parts in reply]
 
     def find(self, *, state: str | None, cluster: str | None, user: str | None, limit: int) -> list[JobRecord]:
-        filters = pack([state or False, state in TERMINAL, cluster or False, user or False])
+        filters = pack([state or False, state in TERMINAL, cluster or False, user or False, sorted(TERMINAL)])
         found: dict[str, JobRecord] = {}
         start = 0
         while len(found) < limit:

@@ -28,11 +28,14 @@ def placement(batch: Sequence[Assignment], prefix: str) -> tuple[float, bytes]:
     job_key = f"{prefix}job:"
     packed = packer().pack
     shared, counts = Shared(), Counter[str]()
+    histories: dict[tuple[str, int, float], bytes] = {}
+    # Jobs of one kind share the object.
+    texts: dict[int, tuple[str, int, int, int]] = {}
     for a in batch:
-        id, attempt, cluster = a.id, number(a.attempt), a.cluster
+        job, attempt, cluster = a.id, a.attempt, a.cluster
         at, submitted_at = moment(a.at), moment(a.submitted_at)
         record = {
-            "id": id,
+            "id": job,
             "created": submitted_at,
             "times": {"submitted": submitted_at, "assigned": at},
             "state": "assigned",
@@ -44,29 +47,35 @@ def placement(batch: Sequence[Assignment], prefix: str) -> tuple[float, bytes]:
         if a.name is not None:
             record["name"] = a.name
         looked = shared.digest(a.looked)
-        if looked:
+        if looked is not None:
             record["looked"] = looked
             counts[looked] += 1
-        key = job_key + id
+        history = histories.get((cluster, attempt, at))
+        if history is None:
+            history = histories[cluster, attempt, at] = packed([b"+" + opaque(assignment_entry(a))])
+        key = job_key + job
         keys.append(key)
-        history = [b"+" + opaque(assignment_entry(a))]
-        values += (key, packed(record) + packed(history) + packed(opaque(a.answer)))
-        entry = (f"{submitted_at:.6f}", id)
+        values += (key, packed(record) + history + packed(opaque(a.answer)))
+        entry = (f"{submitted_at:.6f}", job)
         scores += entry
         for index in (f"jobs:cluster:{cluster}", f"jobs:user:{a.user}"):
             known = indexes.get(index)
             if known is None:
                 known = indexes[index] = []
             known += entry
-        nodes, cores, gpus = number(a.demand.nodes), number(a.demand.cores), number(a.demand.gpus)
-        demands += (f"{cluster} {attempt} {id}", f"{nodes} {cores} {gpus}")
+        demand = a.demand
+        text = texts.get(id(demand))
+        if text is None:
+            nodes, cores, gpus = number(demand.nodes), number(demand.cores), number(demand.gpus)
+            text = texts[id(demand)] = f"{nodes} {cores} {gpus}", nodes, cores, gpus
+        demands += (f"{cluster} {attempt} {job}", text[0])
         total = sums.get(cluster)
         if total is None:
-            sums[cluster] = [nodes, cores, gpus]
+            sums[cluster] = [*text[1:]]
         else:
-            total[0] += nodes
-            total[1] += cores
-            total[2] += gpus
+            total[0] += text[1]
+            total[1] += text[2]
+            total[2] += text[3]
     flat = [part for total in sums.values() for part in total]
     return batch[0].reserve_s, pack(
         [keys, values, scores, list(indexes.items()), demands, list(sums), flat, counts, shared.texts]

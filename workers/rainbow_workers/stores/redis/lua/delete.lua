@@ -11,7 +11,6 @@ if gone then
     if string.sub(member, 1, #prefix) == prefix then mine[#mine + 1] = member end
   end
   many('HDEL', P .. 'reservations', mine)
-  many('ZREM', P .. 'reserved-until', mine)
   call('ZREM', P .. 'changed', 's:' .. name, 'r:' .. name)
   mark('c:' .. name)
 end

@@ -22,13 +22,11 @@ for i = 1, #jobs_, STEP do call('MSET', unpack(jobs_, i, math.min(i + STEP - 1, 
 texts = known
 for digest, count in pairs(counts) do looks(digest, count) end
 write_looked()
-many('ZADD', P .. 'jobs', scores)
 many('ZADD', P .. 'jobs:live', scores)
 for _, index in ipairs(indexes) do many('ZADD', P .. index[1], index[2]) end
-many('HSET', P .. 'reservations', demands)
-local untill, ends = num(now + tonumber(ARGV[3])), {}
-for i = 1, #demands, 2 do ends[i], ends[i + 1] = untill, demands[i] end
-many('ZADD', P .. 'reserved-until', ends)
+local members = {}
+for i = 1, #demands, 2 do members[#members + 1] = demands[i] end
+new_demands, new_ends = demands, {[num(now + tonumber(ARGV[3]))] = members}
 for i, name in ipairs(names) do add(name, sums[3 * i - 2], sums[3 * i - 1], sums[3 * i]) end
 write_reservations()
 write_marks()

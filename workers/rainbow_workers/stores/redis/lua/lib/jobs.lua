@@ -2,8 +2,8 @@
 --                  entries, each "+" or "-" (changed nothing) and opaque bytes; then its answer, opaque, or false
 -- looked           hash: digest -> what the answers of all jobs with `looked` = digest say beside, opaque
 -- looked-by        hash: digest -> how many jobs these are
--- jobs             sorted set: id -> time of the first event. The same of all that have not ended in jobs:live, of the
---                  ended ones by state in jobs:state:S, and of all in jobs:cluster:C and jobs:user:U
+-- jobs:live        sorted set: id -> time of the first event, of all that have not ended. The same of the ended ones by
+--                  state in jobs:state:S, and of all in jobs:cluster:C and jobs:user:U
 -- ended            sorted set: id -> when it is forgotten
 --
 -- Beside the fields of JobRecord, a record has `rank` (of its state), `created`, `gone_at` and `looked`. One without `state` is
@@ -57,7 +57,6 @@ local function forget(id, r)
   gather(removals, P .. 'ended', id)
   if r then looks(r.looked, -1) end
   if r and r.state then
-    gather(removals, P .. 'jobs', id)
     gather(removals, P .. by_state(r), id)
     if r.cluster then gather(removals, P .. 'jobs:cluster:' .. r.cluster, id) end
     if r.user then gather(removals, P .. 'jobs:user:' .. r.user, id) end
@@ -148,7 +147,6 @@ local function write_jobs()
     args[#args + 1] = job.packed and job.packed .. cmsgpack.pack(rest, answer) or cmsgpack.pack(r, rest, answer)
     if r.state then
       local score = num(r.created)
-      if not job.set then gather(adds, P .. 'jobs', score, id) end
       move(id, score, job.set, by_state(r))
       if job.cluster ~= r.cluster then
         move(id, score, job.cluster and 'jobs:cluster:' .. job.cluster, r.cluster and 'jobs:cluster:' .. r.cluster)

@@ -2,9 +2,10 @@
 --
 -- reserved         hash: cluster -> "nodes cores gpus", the sum
 -- reservations     hash: "CLUSTER ATTEMPT ID" -> "nodes cores gpus"
--- reserved-until   sorted set: "CLUSTER ATTEMPT ID" -> when it ends by itself
+-- reserved-until   sorted set: a list of "CLUSTER ATTEMPT ID" (msgpack), those of one call -> when they end by
+--                  themselves, as far as they are there then
 local deltas = {}
-local new_demands, new_ends, new_count = {}, {}, 0
+local new_demands, new_ends = {}, {}
 
 local function split(demand) return string.match(demand, '^(%S+) (%S+) (%S+)$') end
 
@@ -23,23 +24,23 @@ local function reservation(cluster, attempt, id) return cluster .. ' ' .. int(at
 
 local function write_new()
   many('HSET', P .. 'reservations', new_demands)
-  many('ZADD', P .. 'reserved-until', new_ends)
-  new_demands, new_ends, new_count = {}, {}, 0
+  for untill, members in pairs(new_ends) do call('ZADD', P .. 'reserved-until', untill, cmsgpack.pack(members)) end
+  new_demands, new_ends = {}, {}
 end
 
 local function reserve(cluster, attempt, id, n, c, g, untill)
-  local member = reservation(cluster, attempt, id)
-  local i = 2 * new_count
-  new_demands[i + 1], new_demands[i + 2] = member, int(n) .. ' ' .. int(c) .. ' ' .. int(g)
-  new_ends[i + 1], new_ends[i + 2] = num(untill), member
-  new_count = new_count + 1
+  local member, ends = reservation(cluster, attempt, id), num(untill)
+  new_demands[#new_demands + 1] = member
+  new_demands[#new_demands + 1] = int(n) .. ' ' .. int(c) .. ' ' .. int(g)
+  new_ends[ends] = new_ends[ends] or {}
+  table.insert(new_ends[ends], member)
   add(cluster, n, c, g)
 end
 
 -- End reservations; those that are not there are fine.
 local function release(members)
   if #members == 0 then return end
-  if new_count > 0 then write_new() end
+  write_new()
   local found = {}
   for i, demand in ipairs(read(P .. 'reservations', members)) do
     local member = members[i]
@@ -51,12 +52,14 @@ local function release(members)
     end
   end
   many('HDEL', P .. 'reservations', found)
-  many('ZREM', P .. 'reserved-until', found)
 end
 
 -- Those of a scheduler that died end here, some at a time, in whatever call comes next.
 local function expire_reservations()
-  release(call('ZRANGEBYSCORE', P .. 'reserved-until', '-inf', num(now), 'LIMIT', 0, 500))
+  for _, members in ipairs(call('ZRANGEBYSCORE', P .. 'reserved-until', '-inf', num(now), 'LIMIT', 0, 2)) do
+    release(cmsgpack.unpack(members))
+    call('ZREM', P .. 'reserved-until', members)
+  end
 end
 
 local function write_reservations()
