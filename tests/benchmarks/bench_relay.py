@@ -1,11 +1,10 @@
 """The relay ratio: submissions through the real scheduler, over a bare pika loop that only moves them on.
 
-Both read N messages of the same bodies from a quorum queue, publish each as persistent with confirms to one of a
-hundred quorum queues, those of the clusters, and ack after the confirm, on the same broker: the broker has the same
-work and promises the same. The bare loop is pika's SelectConnection and takes the queues in turn, nothing else; its prefetch
-is the scheduler's.
-Ours also verifies the token, matches against 100 clusters, reserves in Redis, signs and dispatches. Each runs as a
-process of its own, in turn, several times; the ratio is the median over the pairs.
+Both read N messages of the same bodies from a quorum queue with the same prefetch, publish each as persistent with
+confirms to one of a hundred quorum queues, those of the clusters, and ack after the confirm, on the same broker: the
+broker has the same work and promises the same. The bare loop is pika's SelectConnection and takes the queues in turn,
+nothing else. Ours also verifies the token, matches against 100 clusters, reserves in Redis, signs and dispatches. Each
+runs as a process of its own, in turn, several times; the ratio is the median over the pairs.
 
 `relay_one_queue_ratio` is over the same loop when it puts everything into one queue, which spares the broker the other
 ninety-nine: how much of the difference that is, says `relay_one_queue_per_s` over `relay_bare_per_s`.
