@@ -28,7 +28,10 @@ attempts = st.sampled_from([1, 1, 1, 2, 2, 0, 3])
 times = st.integers(1, 6).map(float)
 registrations = st.sampled_from(["r1", "r2"])
 demands = st.builds(Demand, st.integers(0, 3), st.integers(0, 9), st.integers(0, 2))
-values = st.dictionaries(st.sampled_from(["a", "b", "c"]), st.integers() | st.booleans() | st.floats(allow_nan=False))
+values = st.dictionaries(
+    st.sampled_from(["a", "cores_free", "gpus_free"]), st.integers() | st.booleans() | st.floats(allow_nan=False)
+)
+rooms = st.dictionaries(clusters, demands.map(lambda d: Demand(2 * d.nodes, 2 * d.cores, 2 * d.gpus)), max_size=2)
 FAR = 4e9
 
 
@@ -48,11 +51,14 @@ def changes(back: int) -> Operation:
     return lambda s, v: versioned(s, v, s.clusters.changes(v[-min(back, len(v))]))
 
 
-def assign(batch: list[tuple[str, int, str, Demand]], back: int) -> Operation:
-    made = [assignment(id, a, to, demand=d, user=to, submitted_at=float(a), reserve_s=600.0) for id, a, to, d in batch]
+def assign(batch: list[tuple[str, int, str, Demand]], back: int, room: dict[str, Demand]) -> Operation:
+    made = [
+        assignment(id, a, to, demand=d, user=to, submitted_at=float(a), reserve_s=600.0, looked={"of": a % 2})
+        for id, a, to, d in batch
+    ]
 
     def run(s: Store, v: list[int]) -> Assigned:
-        done = s.jobs.assign(made, v[-min(back, len(v))])
+        done = s.jobs.assigning(made, v[-min(back, len(v))], room).wait()
         return replace(done, changes=versioned(s, v, done.changes))
 
     return run
@@ -76,8 +82,8 @@ back = st.integers(1, 6)
 operations = st.one_of(
     st.builds(put, clusters, registrations, st.none() | registrations, st.none() | st.just("repair")),
     st.builds(changes, back),
-    st.builds(assign, st.lists(st.tuples(ids, attempts, clusters, demands), max_size=4), back),
-    st.builds(assign, st.lists(st.tuples(ids, attempts, clusters, demands), max_size=4), back),
+    st.builds(assign, st.lists(st.tuples(ids, attempts, clusters, demands), max_size=4), back, st.just({})),
+    st.builds(assign, st.lists(st.tuples(ids, attempts, clusters, demands), max_size=4), back, rooms),
     st.builds(
         record,
         st.lists(

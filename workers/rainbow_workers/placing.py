@@ -35,6 +35,9 @@ log = logging.getLogger(__name__)
 #: Decisions that are not revised later.
 _FINAL = frozenset({"no-match", "unsatisfiable", "satisfied"})
 
+#: How often a batch is decided anew because others took the room meanwhile; then it goes where it may have to wait.
+OVERTAKEN = 5
+
 
 @dataclass(slots=True, eq=False)
 class Batch:
@@ -46,6 +49,7 @@ class Batch:
     assigning: Assigning | None
     consumer: Consumer
     now: float
+    overtaken: int = 0
 
 
 class Placer:
@@ -89,8 +93,11 @@ class Placer:
         """Decide and hand over. Raises StoreUnavailable when nothing was decided: the caller gives the batch back."""
         self.finish(self.begin(tickets, consumer))
 
-    def begin(self, tickets: Sequence[Ticket], consumer: Consumer) -> Batch:
-        """Decide, and send what was decided to the ledger. Nothing was done when this raises StoreUnavailable."""
+    def begin(self, tickets: Sequence[Ticket], consumer: Consumer, *, overtaken: int = 0) -> Batch:
+        """Decide, and send what was decided to the ledger. Nothing was done when this raises StoreUnavailable.
+
+        Each time that other schedulers were faster where there was room, the ledger says so and does nothing.
+        """
         now = self._clock()
         with self._world.lock:
             decisions = self._decide_all(tickets, now)
@@ -100,12 +107,13 @@ class Placer:
                 if d is not None and t.job is not None and d.status == "assigned"
             ]
             version = self._world.version
+            room = {} if overtaken == OVERTAKEN else self._world.room({a.cluster for a in assignments})
         try:
-            assigning = self._store.jobs.assigning(assignments, version) if assignments else None
+            assigning = self._store.jobs.assigning(assignments, version, room) if assignments else None
         except StoreUnavailable:
             self._settled(assignments)
             raise
-        return Batch(tickets, decisions, assignments, assigning, consumer, now)
+        return Batch(tickets, decisions, assignments, assigning, consumer, now, overtaken)
 
     def drop(self, batch: Batch) -> None:
         """Nothing more is done for a batch that was begun: its deliveries come again, and find what the ledger has."""
@@ -117,6 +125,9 @@ class Placer:
         """Take the ledger's word, publish and settle. Raises StoreUnavailable when that cannot be had."""
         tickets, decisions, now = batch.tickets, batch.decisions, batch.now
         outcomes = self._outcomes(batch)
+        if outcomes is None:
+            self.finish(self.begin(tickets, batch.consumer, overtaken=batch.overtaken + 1))
+            return
         with self._world.lock:
             self._recheck(tickets)
         for ticket, decision in zip(tickets, decisions, strict=True):
@@ -213,7 +224,9 @@ class Placer:
             looked=looked(decision),
         )
 
-    def _outcomes(self, batch: Batch) -> Iterable[tuple[JobRecord | None, bool]]:
+    def _outcomes(self, batch: Batch) -> Iterable[tuple[JobRecord | None, bool]] | None:
+        """For each assignment what stands in its way, and whether it stood before; None when all is to be decided
+        again."""
         if batch.assigning is None:
             return []
         changes = None
@@ -222,6 +235,8 @@ class Placer:
             changes = assigned.changes
         finally:
             self._settled(batch.assignments, changes)
+        if assigned.crowded:
+            return None
         return [(record, at in assigned.repeated) for at, record in enumerate(assigned.outcomes)]
 
     def _settled(self, assignments: Sequence[Assignment], changes: Changes | None = None) -> None:

@@ -192,6 +192,15 @@ class World:
             free.cores -= cores
             free.gpus -= gpus
 
+    def room(self, clusters: Iterable[str]) -> dict[str, Demand]:
+        """Those of `clusters` on which nothing that was decided has to wait, as far as is known, with their totals."""
+        loads = {name: self.load(name) for name in clusters if name in self.clusters}
+        return {
+            name: load.total
+            for name, load in loads.items()
+            if load.free.nodes >= 0 and load.free.cores >= 0 and load.free.gpus >= 0
+        }
+
     def load(self, cluster: str) -> Load:
         load = self._loads.get(cluster)
         if load is None:

@@ -67,11 +67,14 @@ class Assigned:
     For a job nobody knows but whose cancel was asked for, that is a `submitted` one with `cancel_requested`.
 
     `changes` contains what this batch itself reserved, and `changes.reserved` names every registered cluster of the
-    batch, also one whose total stayed: whoever deducted in advance gets the truth for all of them."""
+    batch, also one whose total stayed: whoever deducted in advance gets the truth for all of them.
+
+    `crowded`: nothing was done, there are no outcomes (see `Ledger.assigning`)."""
 
     outcomes: Sequence[JobRecord | None]
     repeated: frozenset[int]
     changes: Changes
+    crowded: bool = False
 
 
 @dataclass(slots=True)
@@ -135,9 +138,14 @@ class Ledger(Protocol):
         one's reservation. Nothing is reserved on a cluster that is not registered.
         """
 
-    def assigning(self, batch: Sequence[Assignment], since: int) -> Assigning:
+    def assigning(self, batch: Sequence[Assignment], since: int, room: Mapping[str, Demand]) -> Assigning:
         """`assign` in two steps, for whoever has something to do meanwhile. The store takes batches in the order in
-        which they were sent, as a rule; whichever comes first, of two that name one job one is told of the other."""
+        which they were sent, as a rule; whichever comes first, of two that name one job one is told of the other.
+
+        `room` are clusters that are believed to have room now for all that the batch gives them, with their totals.
+        When one of them has not (what it reported free, in `nodes_free`, `cores_free` and `gpus_free`, or else its
+        total, minus all reservations), somebody else was faster: nothing is done, and the outcome is `crowded`. A batch
+        with a job that is known already, or a cluster that is not, goes through all the same."""
 
     def record(self, events: Sequence[JobEvent]) -> list[Recorded]:
         """Apply events in order, fenced: a terminal state never changes, an older attempt changes nothing, and within

@@ -8,7 +8,7 @@ from __future__ import annotations
 import heapq
 import threading
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import urlsplit
@@ -291,9 +291,30 @@ class MemoryLedger:
         data.reserve(a)
         return True
 
-    def assigning(self, batch: Sequence[Assignment], since: int) -> Assigning:
-        assigned = self.assign(batch, since)
+    def assigning(self, batch: Sequence[Assignment], since: int, room: Mapping[str, Demand]) -> Assigning:
+        with self._data.lock:
+            self._data.expire()
+            new = len({a.id for a in batch} - self._data.jobs.keys()) == len(batch)
+            simple = new and all(a.cluster in self._data.clusters for a in batch)
+            if simple and any(self._crowded(name, total, batch) for name, total in room.items()):
+                changes = self._data.changes(since, self._options.alive_after, also=[a.cluster for a in batch])
+                crowded = Assigned((), frozenset(), changes, crowded=True)
+                return Assigning(lambda: crowded)
+            assigned = self.assign(batch, since)
         return Assigning(lambda: assigned)
+
+    def _crowded(self, cluster: str, total: Demand, batch: Sequence[Assignment]) -> bool:
+        if not any(a.cluster == cluster for a in batch):
+            return False
+        values, reserved = self._data.states[cluster].values, self._data.reserved([cluster])[cluster]
+        for kind in ("nodes", "cores", "gpus"):
+            wanted = sum(getattr(a.demand, kind) for a in batch if a.cluster == cluster)
+            _, free = values.get(f"{kind}_free", (0.0, None))
+            if isinstance(free, bool) or not isinstance(free, int | float):
+                free = getattr(total, kind)
+            if wanted and getattr(reserved, kind) + wanted > free:
+                return True
+        return False
 
     def record(self, events: Sequence[JobEvent]) -> list[Recorded]:
         with self._data.lock:

@@ -588,6 +588,98 @@ class StoreContract:
         for store in stores:
             store.close()
 
+    # -- assigning in two steps --------------------------------------------------------------------------
+
+    def test_two_steps_come_to_the_same_as_one(self, red: Store) -> None:
+        ids = [new_id(), new_id()]
+        first = red.jobs.assigning([assignment(ids[0])], 0, {})
+        second = red.jobs.assigning([assignment(ids[0], to="blue"), assignment(ids[1])], 0, {})
+        assert list(first.wait().outcomes) == [None]
+        done = second.wait()
+        assert done.outcomes[0] is not None
+        assert done.outcomes[0].cluster == "red"
+        assert done.outcomes[1] is None
+        assert done.changes.reserved == {"red": Demand(2, 8, 4)}
+
+    def test_a_dropped_step_may_have_been_taken(self, red: Store) -> None:
+        a = assignment(new_id())
+        red.jobs.assigning([a], 0, {}).drop()
+        assert list(red.jobs.assigning([a], 0, {}).wait().outcomes) == [None]
+        assert red.clusters.changes(0).reserved == {"red": Demand(1, 4, 2)}
+
+    @pytest.mark.parametrize(
+        ("free", "total", "fits"),
+        [
+            ({"nodes_free": 3, "cores_free": 12, "gpus_free": 6}, Demand(), True),
+            ({"nodes_free": 2, "cores_free": 12, "gpus_free": 6}, Demand(9, 99, 99), False),
+            ({"nodes_free": 3, "cores_free": 11.5, "gpus_free": 6}, Demand(9, 99, 99), False),
+            ({"nodes_free": 3, "cores_free": 12}, Demand(0, 0, 6), True),
+            ({"nodes_free": 3, "cores_free": 12, "gpus_free": True}, Demand(0, 0, 5), False),
+            ({}, Demand(3, 12, 6), True),
+            ({}, Demand(3, 12, 5), False),
+        ],
+    )
+    def test_who_is_overtaken_is_told_and_nothing_is_done(
+        self, red: Store, free: dict[str, Any], total: Demand, fits: bool
+    ) -> None:
+        red.clusters.report([StateReport(cluster="red", values=free)], 1.0)
+        version = red.jobs.assign([assignment(new_id())], 0).changes.version
+        batch = [assignment(new_id()), assignment(new_id())]
+        done = red.jobs.assigning(batch, version - 1, {"red": total}).wait()
+        assert done.crowded is not fits
+        assert list(done.outcomes) == ([None, None] if fits else [])
+        assert done.changes.reserved == {"red": Demand(3, 12, 6) if fits else Demand(1, 4, 2)}
+        assert (red.jobs.get([batch[0].id])[0] is None) is not fits
+        # Whoever does not ask for room gets none, and is not refused.
+        assert list(red.jobs.assigning(batch, 0, {}).wait().outcomes) == [None, None]
+
+    def test_room_counts_what_has_run_out(self, red: Store) -> None:
+        red.jobs.assign([assignment(new_id(), reserve_s=0.05)], 0)
+        time.sleep(0.1)
+        done = red.jobs.assigning([assignment(new_id())], 0, {"red": Demand(1, 4, 2)}).wait()
+        assert not done.crowded
+        assert done.changes.reserved == {"red": Demand(1, 4, 2)}
+
+    def test_room_that_is_not_asked_for_is_not_needed(self, red: Store) -> None:
+        red.clusters.report([StateReport(cluster="red", values={"gpus_free": -3})], 1.0)
+        a = assignment(new_id(), demand=Demand(1, 1, 0))
+        assert not red.jobs.assigning([a], 0, {"red": Demand(1, 1, 0)}).wait().crowded
+
+    # -- what answers have in common ---------------------------------------------------------------------
+
+    def test_an_answer_is_whole_again(self, red: Store) -> None:
+        looked = {"clusters": ["red"], "reasons": {"blue": {"code": "cores", "detail": None}}}
+        batch = [assignment(new_id(), answer={"n": n}, looked=looked) for n in range(3)]
+        red.jobs.assign(batch, 0)
+        for n, found in enumerate(red.jobs.get([a.id for a in batch])):
+            assert found is not None
+            assert found.answer == {"n": n, **looked}
+        standing = red.jobs.assign([assignment(batch[1].id, to="blue")], 0).outcomes[0]
+        assert standing is not None
+        assert standing.answer == {"n": 1, **looked}
+
+    def test_the_answer_of_the_next_attempt_replaces_it(self, red: Store) -> None:
+        id = new_id()
+        red.jobs.assign([assignment(id, answer={"n": 1}, looked={"a": 1})], 0)
+        red.jobs.assign([assignment(id, attempt=2, answer={"n": 2}, looked={"b": 2})], 0)
+        found = red.jobs.get([id])[0]
+        assert found is not None
+        assert found.answer == {"n": 2, "b": 2}
+        red.jobs.record([event(id, "unsatisfiable", attempt=2, answer={"n": 3})])
+        found = red.jobs.get([id])[0]
+        assert found is not None
+        assert found.answer == {"n": 3}
+
+    def test_it_stays_while_anybody_has_it(self, make: Make, red: Store) -> None:
+        brief = make(keep=0.05)
+        ids = [new_id(), new_id()]
+        red.jobs.assign([assignment(id, answer={}, looked={"a": 1}) for id in ids], 0)
+        brief.jobs.record([event(ids[0], "completed")])
+        until(lambda: red.jobs.get([ids[0]]) == [None])
+        found = red.jobs.get([ids[1]])[0]
+        assert found is not None
+        assert found.answer == {"a": 1}
+
     # -- reservations ----------------------------------------------------------------------------------
 
     def test_reservations_add_up(self, red: Store) -> None:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+from rainbow.jobspec.request import Demand
 from rainbow.models.job import RANK, TERMINAL, UNRUN, JobEvent, JobRecord
 from rainbow_workers.stores import StoreOptions
 from rainbow_workers.stores.base import Assigned, Assigning, Assignment, Changes, Recorded
@@ -43,19 +44,21 @@ class RedisLedger:
         self._prefix = options.prefix
 
     def assign(self, batch: Sequence[Assignment], since: int) -> Assigned:
-        return self.assigning(batch, since).wait()
+        return self.assigning(batch, since, {}).wait()
 
-    def assigning(self, batch: Sequence[Assignment], since: int) -> Assigning:
+    def assigning(self, batch: Sequence[Assignment], since: int, room: Mapping[str, Demand]) -> Assigning:
         call = _call_id()
         if not _simple(batch):
             return Assigning(lambda: self._assign(call, batch, since))
-        placing = self._connection.begin("place", call, since, *placement(batch, self._prefix))
+        placing = self._connection.begin("place", call, since, *placement(batch, room, self._prefix))
 
         def placed() -> Assigned:
-            changed = placing.reply()
-            if changed is None:
+            reply = placing.reply()
+            if reply is None:
                 return self._assign(call, batch, since)
-            return Assigned([None] * len(batch), frozenset(), self._changes(changed, since))
+            done, changed = reply
+            outcomes = [None] * len(batch) if done else ()
+            return Assigned(outcomes, frozenset(), self._changes(changed, since), crowded=not done)
 
         return Assigning(placed, placing.drop)
 

@@ -7,8 +7,9 @@ tests read both back.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
+from rainbow.jobspec.request import Demand
 from rainbow.models.job import RANK
 from rainbow_workers.stores.base import Assignment
 from rainbow_workers.stores.history import assignment_entry
@@ -17,7 +18,7 @@ from rainbow_workers.stores.redis.codec import Shared, moment, number, opaque, p
 _ASSIGNED = RANK["assigned"]
 
 
-def placement(batch: Sequence[Assignment], prefix: str) -> tuple[float, bytes]:
+def placement(batch: Sequence[Assignment], room: Mapping[str, Demand], prefix: str) -> tuple[float, bytes]:
     """The arguments of `place` after call id and version: seconds reserved, and the packed batch."""
     keys: list[str] = []
     values: list[str | bytes] = []
@@ -76,7 +77,8 @@ def placement(batch: Sequence[Assignment], prefix: str) -> tuple[float, bytes]:
             total[0] += text[1]
             total[1] += text[2]
             total[2] += text[3]
+    totals = {name: [number(t.nodes), number(t.cores), number(t.gpus)] for name, t in room.items()}
     flat = [part for total in sums.values() for part in total]
     return batch[0].reserve_s, pack(
-        [keys, values, scores, list(indexes.items()), demands, list(sums), flat, counts, shared.texts]
+        [keys, values, scores, list(indexes.items()), demands, list(sums), flat, counts, shared.texts, totals]
     )

@@ -1,8 +1,10 @@
 -- Assign jobs that nobody knows yet, which nearly all are: what to write comes ready, so that nothing is read into Lua.
 -- ARGV: call id, since, seconds reserved, batch {{job key, ...}, {job key, what it holds, ...}, {score, id, ...},
 -- {{index, {score, id, ...}}, ...}, {reservation, demand, ...}, {cluster, ...}, {nodes, cores, gpus, ...}, {digest ->
--- count}, {digest -> text}}. Gives changes; or false, and nothing is done, when it is not so simple: `assign` is to be called instead.
-local keys, jobs_, scores, indexes, demands, names, sums, counts, known = unpack(cmsgpack.unpack(ARGV[4]))
+-- count}, {digest -> text}, {cluster -> {nodes, cores, gpus in all}, of those that must have room now}}. Gives {1,
+-- changes}; {0, changes} when one has none, and nothing is done; false, and nothing is done, when it is not so simple:
+-- `assign` is to be called instead.
+local keys, jobs_, scores, indexes, demands, names, sums, counts, known, totals = unpack(cmsgpack.unpack(ARGV[4]))
 if call('GET', P .. 'call:' .. ARGV[1]) then return false end
 for i = 1, #keys, STEP do
   for _, known in ipairs(call('MGET', unpack(keys, i, math.min(i + STEP - 1, #keys)))) do
@@ -17,6 +19,23 @@ end
 expire_reservations()
 forget_old(2 * #keys + 100)
 
+for i, name in ipairs(names) do
+  local total = totals[name]
+  if total then
+    local free = call('HMGET', P .. 'state:' .. name, 'v:nodes_free', 'v:cores_free', 'v:gpus_free')
+    local taken, expired = {split(call('HGET', P .. 'reserved', name) or '0 0 0')}, deltas[name] or {0, 0, 0}
+    for kind = 1, 3 do
+      local wanted = sums[3 * i - 3 + kind]
+      local left = free[kind] and tonumber(string.match(free[kind], ' (.*)$')) or total[kind]
+      if wanted > 0 and tonumber(taken[kind]) + expired[kind] + wanted > left then
+        write_reservations()
+        write_marks()
+        return {0, changes(tonumber(ARGV[2]), registered)}
+      end
+    end
+  end
+end
+
 remember(ARGV[1], string.rep('H', #keys))
 for i = 1, #jobs_, STEP do call('MSET', unpack(jobs_, i, math.min(i + STEP - 1, #jobs_))) end
 texts = known
@@ -30,4 +49,4 @@ new_demands, new_ends = demands, {[num(now + tonumber(ARGV[3]))] = members}
 for i, name in ipairs(names) do add(name, sums[3 * i - 2], sums[3 * i - 1], sums[3 * i]) end
 write_reservations()
 write_marks()
-return changes(tonumber(ARGV[2]), registered)
+return {1, changes(tonumber(ARGV[2]), registered)}

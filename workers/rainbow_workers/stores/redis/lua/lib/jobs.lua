@@ -50,7 +50,7 @@ end
 -- The answer of a job, and what it says beside: opaque, or false.
 local function answer(job)
   local looked = job.answer and job.r and job.r.looked
-  return job.answer or false, looked and call('HGET', P .. 'looked', looked) or false
+  return job.answer or false, looked and (texts[looked] or call('HGET', P .. 'looked', looked)) or false
 end
 
 local function forget(id, r)
