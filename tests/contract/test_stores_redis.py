@@ -3,6 +3,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import msgpack
 import pytest
 import redis
 
@@ -92,7 +93,7 @@ class TestRedis(RedisContract):
         changed = [entry for entry in left["changed"] if entry[0] not in (b"c:red", b"g")]
         assert changed == kept.pop("changed")
         assert "reservations" not in left
-        left.pop("reserved-until")  # goes when its time has come
+        left.pop("reserved-by-call")  # goes when its time has come
         assert {key: left[key] for key in kept} == kept
 
     def test_ended_jobs_leave_no_trace(self, make: Make, dump: Dump) -> None:
@@ -107,7 +108,27 @@ class TestRedis(RedisContract):
         store.jobs.get([new_id()])
         store.jobs.get([new_id()])
         # What was reserved at one time goes when that time has come.
-        assert {key for key in dump() if not key.startswith("call:") and key != "reserved-until"} == before
+        assert {key for key in dump() if not key.startswith("call:") and key != "reserved-by-call"} == before
+
+    def test_jobs_of_an_older_release_go_on(self, store: Store, dump: Dump, redis_url: str, redis_prefix: str) -> None:
+        """They have their answers elsewhere, and stand in more sets."""
+        store.clusters.put(cluster(), None)
+        id = new_id()
+        store.jobs.assign([assignment(id)], 0)
+        unpacker = msgpack.Unpacker(raw=True)
+        unpacker.feed(dump()[f"job:{id}"])
+        record, history, _answer = unpacker
+        with redis.Redis.from_url(redis_url) as client:
+            client.set(
+                f"{redis_prefix}job:{id}", b"".join(msgpack.packb(v, use_bin_type=False) for v in (record, history))
+            )
+            client.zadd(f"{redis_prefix}jobs", {id: 1000.0})
+            client.zadd(f"{redis_prefix}reserved-until", {f"red 1 {id}": 1.0})
+        found = store.jobs.get([id])[0]
+        assert found is not None
+        assert (found.state, found.answer, len(found.history)) == ("assigned", None, 1)
+        assert store.jobs.record([event(id, "completed", cluster="red")])[0].applied
+        assert [r.id for r in store.jobs.find(state=None, cluster=None, user=None, limit=5)] == [id]
 
     def test_the_mark_of_a_cancel_is_to_run_out(self, store: Store, dump: Dump) -> None:
         id = new_id()

@@ -2,7 +2,7 @@
 --
 -- reserved         hash: cluster -> "nodes cores gpus", the sum
 -- reservations     hash: "CLUSTER ATTEMPT ID" -> "nodes cores gpus"
--- reserved-until   sorted set: a list of "CLUSTER ATTEMPT ID" (msgpack), those of one call -> when they end by
+-- reserved-by-call   sorted set: a list of "CLUSTER ATTEMPT ID" (msgpack), those of one call -> when they end by
 --                  themselves, as far as they are there then
 local deltas = {}
 local new_demands, new_ends = {}, {}
@@ -24,7 +24,7 @@ local function reservation(cluster, attempt, id) return cluster .. ' ' .. int(at
 
 local function write_new()
   many('HSET', P .. 'reservations', new_demands)
-  for untill, members in pairs(new_ends) do call('ZADD', P .. 'reserved-until', untill, cmsgpack.pack(members)) end
+  for untill, members in pairs(new_ends) do call('ZADD', P .. 'reserved-by-call', untill, cmsgpack.pack(members)) end
   new_demands, new_ends = {}, {}
 end
 
@@ -56,9 +56,9 @@ end
 
 -- Those of a scheduler that died end here, some at a time, in whatever call comes next.
 local function expire_reservations()
-  for _, members in ipairs(call('ZRANGEBYSCORE', P .. 'reserved-until', '-inf', num(now), 'LIMIT', 0, 2)) do
+  for _, members in ipairs(call('ZRANGEBYSCORE', P .. 'reserved-by-call', '-inf', num(now), 'LIMIT', 0, 2)) do
     release(cmsgpack.unpack(members))
-    call('ZREM', P .. 'reserved-until', members)
+    call('ZREM', P .. 'reserved-by-call', members)
   end
 end
 
