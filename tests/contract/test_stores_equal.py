@@ -69,7 +69,7 @@ def record(events: list[tuple[str, str, int, float, str | None, str | None]]) ->
         event(id, state, a, at, cluster=where, code=code, user=code, answer=code and {"c": code})
         for id, state, a, at, where, code in events
     ]
-    return lambda s, _: [replace(r, watchers=sorted(r.watchers)) for r in s.jobs.record(made)]
+    return lambda s, _: [(r.record, r.applied, sorted(r.watchers)) for r in s.jobs.record(made)]
 
 
 def report(name: str, registration: str | None, said: Any, included: Any, beat: bool, at: float) -> Operation:

@@ -12,9 +12,12 @@ import pytest
 from rainbow import topology
 from rainbow.jobspec.request import Demand
 from rainbow.models.job import JobRecord
-from rainbow_workers.failing import Breaker, failed_fast
+from rainbow_workers.failing import Breaker, Failing, failed_fast
 from rainbow_workers.failover import AGAIN, Turns
 from rainbow_workers.service import ServiceOptions
+from rainbow_workers.stores import StoreOptions, open_store
+from rainbow_workers.stores.testing import cluster, event
+from rainbow_workers.world import World
 from rig import Rig, eventually, resources
 
 BREAKER = Breaker(threshold=0.8, fast=5.0, probe=0.5)
@@ -110,14 +113,33 @@ def test_an_agent_does_not_say_how_its_jobs_fail(rig: Rig) -> None:
         ("failed", {"assigned": 1.0, "accepted": 3.0, "ended": 4.0}, True),
         ("lost", {"assigned": 1.0, "ended": 2.0}, True),
         ("completed", {"assigned": 1.0, "ended": 2.0}, False),
-        ("cancelled", {"assigned": 1.0, "ended": 2.0}, None),
-        ("running", {"assigned": 1.0, "running": 2.0}, None),
+        ("cancelled", {"assigned": 1.0, "ended": 2.0}, False),
+        ("running", {"assigned": 1.0, "running": 2.0}, False),
         ("failed", {}, False),
     ],
 )
-def test_what_counts_as_failing_at_once(state: str, times: dict[str, float], fast: bool | None) -> None:
+def test_what_counts_as_failing_at_once(state: str, times: dict[str, float], fast: bool) -> None:
     record = JobRecord.model_validate({"id": str(uuid.uuid4()), "state": state, "times": times, "cluster": "black"})
     assert failed_fast(record, 5.0) is fast
+
+
+def test_only_ends_that_say_something_of_the_cluster_count() -> None:
+    store = open_store(StoreOptions(f"memory://{uuid.uuid4()}"))
+    store.clusters.put(cluster("black"), None)
+    failing = Failing(store, World(), Breaker())
+
+    def share(*states: str) -> float:
+        events = [event(str(uuid.uuid4()), state, cluster="black") for state in states]
+        failing.note(events, store.jobs.record(events))
+        return float(store.clusters.changes(0).states["black"].values.get("failing", 0.0))  # type: ignore[arg-type]
+
+    assert share("running", "cancelled", "rejected", "unsatisfiable") == 0
+    once = [event(str(uuid.uuid4()), "lost", cluster="black", at=at) for at in (5.0, 5.0)]
+    once[0] = once[1].model_copy(update={"state": "accepted"})
+    failing.note(once, store.jobs.record(once))
+    failing_now = share()
+    assert failing_now > 0
+    assert 0 < share("completed") < failing_now
 
 
 # -- the waiting jobs of a lost cluster (S37) ----------------------------------------------------------------

@@ -355,7 +355,9 @@ def test_ten_thousand_ended_jobs_leave_nothing(private_redis: Redis, prefix: str
     store.clusters.put(cluster(), None)
 
     def keys() -> list[str]:
-        return [key for key in admin.scan_iter(match=f"{prefix}*", count=5000) if ":call:" not in key]
+        # What calls are known by, and what each of them reserved, goes when its time has come.
+        found = admin.scan_iter(match=f"{prefix}*", count=5000)
+        return [key for key in found if ":call:" not in key and not key.endswith(":reserved-by-call")]
 
     before = sorted(keys())
     most = 0
@@ -371,7 +373,7 @@ def test_ten_thousand_ended_jobs_leave_nothing(private_redis: Redis, prefix: str
     for _ in range(100):
         store.jobs.get([new_id()])
     assert sorted(keys()) == before
-    assert 400 < most < 10_000, "two keys a job: most of the jobs before were forgotten meanwhile"
+    assert 200 < most < 5_000, "a key a job: most of the jobs before were forgotten meanwhile"
     store.close()
 
 

@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from rainbow.models.cluster import StateReport
-from rainbow.models.job import JobRecord
+from rainbow.models.job import JobEvent, JobRecord
 from rainbow_workers.stores.base import Recorded, Store
 from rainbow_workers.world import FAILING, World
 
@@ -23,6 +23,10 @@ _WEIGHT = 0.1
 #: Seconds for which our own last word goes before what the world has heard; and how many clusters are remembered.
 _OURS = 5.0
 _MOST = 20_000
+
+
+#: Ends that say something of the cluster.
+_TELLING = frozenset({"completed", "failed", "lost"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,18 +47,24 @@ class Failing:
         self._clock = clock
         self._means: OrderedDict[str, tuple[float, float]] = OrderedDict()
 
-    def note(self, results: Sequence[Recorded]) -> None:
-        """Take over how jobs ended. Raises StoreUnavailable; noting an end twice counts it twice, which is no harm."""
+    def note(self, events: Sequence[JobEvent], results: Sequence[Recorded]) -> None:
+        """Take over how jobs ended, as `results` of recording `events`. Raises StoreUnavailable; noting an end
+        twice counts it twice, which is no harm."""
         if not self._breaker.threshold:
             return
         now = self._clock()
         means: dict[str, float] = {}
-        for result in results:
-            record = result.record
-            bad = failed_fast(record, self._breaker.fast) if result.applied and record.cluster else None
-            if bad is not None and record.cluster is not None:
-                mean = means.get(record.cluster, self._known(record.cluster, now))
-                means[record.cluster] = mean + _WEIGHT * (bad - mean)
+        for event, result in zip(events, results, strict=True):
+            if not result.applied or event.state not in _TELLING:
+                continue
+            cluster, bad = event.cluster, event.state != "completed"
+            if cluster is None or bad:
+                record = result.record
+                cluster, bad = record.cluster, failed_fast(record, self._breaker.fast)
+            if cluster is None:
+                continue
+            mean = means.get(cluster, self._known(cluster, now))
+            means[cluster] = mean + _WEIGHT * (bad - mean)
         reports = [
             StateReport(cluster=name, values={FAILING: round(mean, 3)}, heartbeat=False)
             for name, mean in means.items()
@@ -76,12 +86,10 @@ class Failing:
             return self._world.failing(cluster)
 
 
-def failed_fast(record: JobRecord, within: float) -> bool | None:
-    """Did the job fail at once? None for an end that says nothing of its cluster, and for a job that goes on."""
-    if record.state == "completed":
-        return False
+def failed_fast(record: JobRecord, within: float) -> bool:
+    """Did the job fail at once, and in a way that says something of its cluster?"""
     if record.state not in ("failed", "lost"):
-        return None
+        return False
     times = record.times
     began = times.get("running", times.get("accepted", times.get("assigned")))
     ended = times.get("ended")

@@ -112,14 +112,16 @@ class Intake:
             raise InvalidInput("the jobspec has no tasks: say what to run, or ask with satisfy_only")
         hold_until = submitted_at + request.hold if request.hold else 0.0
         allowed: frozenset[str] = first.clusters
-        for other in principals[1:]:
-            allowed |= other.clusters
+        others: tuple[tuple[str, str, float, tuple[str, ...]], ...] = ()
+        if len(principals) > 1:
+            allowed = allowed.union(*(p.clusters for p in principals[1:]))
+            others = tuple((p.jti, p.sub, p.issued_at, tuple(sorted(p.clusters))) for p in principals[1:])
         return Job(
             id=ticket.id,
             user=first.sub,
             jti=first.jti,
             token_issued_at=first.issued_at,
-            others=tuple((p.jti, p.sub, p.issued_at, tuple(sorted(p.clusters))) for p in principals[1:]),
+            others=others,
             jobspec=jobspec,
             allowed=allowed,
             own=first.clusters,

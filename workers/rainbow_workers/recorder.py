@@ -67,7 +67,7 @@ class Recorder(Task):
                 self._audit.note(None, "event", delivery.routing_key, exc.code, exc.message)
         if events:
             recorded = self._store.jobs.record(events)
-            self._failing.note(recorded)
+            self._failing.note(events, recorded)
             for result in recorded:
                 messages.extend(news(result))
         if not messages:

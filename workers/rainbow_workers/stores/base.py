@@ -86,15 +86,19 @@ class Assigning:
     drop: Callable[[], None] = lambda: None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, eq=False)
 class Recorded:
     """A job after an event. `applied` is False for an event that changed nothing: a repeat, or an older attempt's.
-    `watchers` are the addresses (reply_to, correlation_id) that want to know. `record` comes without history and
-    answer (both can be long, and `get` has them)."""
+    `watchers` are the addresses (reply_to, correlation_id) that want to know."""
 
-    record: JobRecord
+    read: Callable[[], JobRecord]
     applied: bool
     watchers: Sequence[tuple[str, str]] = ()
+
+    @property
+    def record(self) -> JobRecord:
+        """Without history and answer (both can be long, and `get` has them). Read when asked for: most are not."""
+        return self.read()
 
 
 class ClusterTable(Protocol):

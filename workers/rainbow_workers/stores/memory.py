@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -351,7 +352,7 @@ class MemoryLedger:
                 job.until = time.time() + self._options.keep
         self._note(job, event_entry(event) if applied else {**event_entry(event), "stale": True})
         assert job.record is not None
-        return Recorded(_brief(job.record), applied, list(data.watchers.get(event.id, {})))
+        return Recorded(partial(_brief, job.record), applied, list(data.watchers.get(event.id, {})))
 
     def _note(self, job: _Job, entry: dict[str, Any]) -> None:
         job.history.append(entry)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from rainbow.jobspec.request import Demand
@@ -100,7 +101,7 @@ class RedisLedger:
         )
         letters, records, watchers = unpack(reply)
         return [
-            Recorded(record(packed), letter == 49, [_address(a) for a in addresses or ()])
+            Recorded(partial(record, packed), letter == 49, [_address(a) for a in addresses or ()])
             for letter, packed, addresses in zip(letters, records, watchers, strict=True)
         ]
 

@@ -6,8 +6,14 @@ local keep, head, bound, ENDED = tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(
 local events = cmsgpack.unpack(ARGV[6])
 local earlier = before(ARGV[1])
 
-local ids = {}
-for i, e in ipairs(events) do ids[i] = e[1] end
+-- A job that is met several times is read once.
+local ids, place = {}, {}
+for _, e in ipairs(events) do
+  if not place[e[1]] then
+    ids[#ids + 1] = e[1]
+    place[e[1]] = #ids
+  end
+end
 expire_reservations()
 load(ids)
 
@@ -22,7 +28,7 @@ for i, kept in ipairs(watchers) do
   watchers[i] = #live > 0 and live
 end
 
-local applied, records, ended = {}, {}, {}
+local applied, records, ended, addresses = {}, {}, {}, {}
 for i, e in ipairs(events) do
   local id, attempt, fields = e[1], e[2], e[7]
   local job = jobs[id]
@@ -58,7 +64,7 @@ for i, e in ipairs(events) do
     applied[i] = counts and '1' or '0'
     note(job, counts and '+' or '-', e[9], head, bound)
   end
-  records[i] = packed(job)
+  records[i], addresses[i] = packed(job), watchers[place[id]]
 end
 
 local letters = table.concat(applied)
@@ -69,4 +75,4 @@ end
 release(ended)
 write_reservations()
 write_marks()
-return cmsgpack.pack({letters, records, watchers})
+return cmsgpack.pack({letters, records, addresses})
