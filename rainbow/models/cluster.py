@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import Field
 
 from rainbow.models.wire import ClusterName, OpenWire
 
 StateValue = bool | int | float | str
+#: As it may be reported.
+_Reported = bool | int | Annotated[float, Field(allow_inf_nan=False)] | str
 
 
 class ClusterRecord(OpenWire):
@@ -63,7 +65,7 @@ class StateReport(OpenWire):
     """
 
     cluster: ClusterName
-    values: dict[str, StateValue] = Field(default_factory=dict)
+    values: dict[str, _Reported] = Field(default_factory=dict)
     included: list[tuple[str, int]] = Field(default_factory=list)
     heartbeat: bool = True
     registration: str | None = None

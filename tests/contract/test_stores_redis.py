@@ -7,6 +7,8 @@ import msgpack
 import pytest
 import redis
 
+from rainbow.errors import StoreUnavailable
+from rainbow.jobspec.request import Demand
 from rainbow.models.cluster import StateReport
 from rainbow_workers.stores import StoreOptions, open_store
 from rainbow_workers.stores.base import Store
@@ -123,12 +125,43 @@ class TestRedis(RedisContract):
                 f"{redis_prefix}job:{id}", b"".join(msgpack.packb(v, use_bin_type=False) for v in (record, history))
             )
             client.zadd(f"{redis_prefix}jobs", {id: 1000.0})
-            client.zadd(f"{redis_prefix}reserved-until", {f"red 1 {id}": 1.0})
+            client.zadd(f"{redis_prefix}reserved-until", {f"red 1 {new_id()}": 1.0, f"red 1 {id}": 1.0})
+        store.jobs.get([id])
+        assert store.clusters.changes(0).reserved == {"red": Demand()}  # its time was over
+        assert "reserved-until" not in dump()
         found = store.jobs.get([id])[0]
         assert found is not None
         assert (found.state, found.answer, len(found.history)) == ("assigned", None, 1)
         assert store.jobs.record([event(id, "completed", cluster="red")])[0].applied
         assert [r.id for r in store.jobs.find(state=None, cluster=None, user=None, limit=5)] == [id]
+
+    def test_an_error_that_somebody_else_gets_ends_no_call(self, store: Any) -> None:
+        store.clusters.put(cluster(), None)
+        begun = store.jobs.assigning([assignment(new_id())], 0, {})
+        with pytest.raises(StoreUnavailable, match="out of memory"):
+            store.jobs._connection.command("EVAL", "return redis.error_reply('OOM no more')", 0)
+        assert list(begun.wait().outcomes) == [None]
+        begun = store.jobs.assigning([assignment(new_id())], 0, {})
+        store.close()
+        with pytest.raises(StoreUnavailable, match="closed"):
+            begun.wait()
+
+    def test_a_dropped_call_leaves_no_connection_behind(self, store: Any) -> None:
+        store.clusters.put(cluster(), None)
+        for _ in range(5):
+            store.jobs.assigning([assignment(new_id())], 0, {}).drop()
+        store.jobs.get([new_id()])
+        assert not store.jobs._connection._pool._in_use_connections
+
+    def test_a_call_that_was_too_late_stays_so(self, red: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+        """It was sent twice, the second was taken first and found no room; by the time of the first there is some."""
+        monkeypatch.setattr("rainbow_workers.stores.redis.ledger._call_id", lambda: "one-call")
+        batch = [assignment(new_id())]
+        assert red.jobs.assigning(batch, 0, {"red": Demand()}).wait().crowded
+        late = red.jobs.assigning(batch, 0, {"red": Demand(9, 99, 99)}).wait()
+        assert late.crowded
+        assert late.changes.clusters.keys() == {"red"}
+        assert red.jobs.get([batch[0].id]) == [None]
 
     def test_the_mark_of_a_cancel_is_to_run_out(self, store: Store, dump: Dump) -> None:
         id = new_id()

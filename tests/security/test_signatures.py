@@ -16,7 +16,9 @@ import pytest
 from agentrig import Agents, shell
 from rainbow import codec, signing, topology
 from rainbow.brokers.base import MSGPACK, Delivery, Message
+from rainbow_workers.keys import ClusterKeys
 from rainbow_workers.service import ServiceOptions
+from rainbow_workers.ticket import ORIGIN
 from rig import Rig, eventually, resources
 
 
@@ -239,6 +241,40 @@ def test_an_event_of_an_older_attempt_changes_nothing(rig: Rig) -> None:
     assert record is not None
     assert (record["state"], record["cluster"], record["attempt"]) == ("assigned", other, 2)
     assert any(entry.get("stale") for entry in record["history"])
+
+
+def test_an_agent_cannot_change_where_its_job_may_go(rig: Rig) -> None:
+    """The route is not secret; it is under the schedulers' signature of the whole."""
+    rig.register("blue")
+    rig.register("red", resources(host="r"))
+    rig.submit(command=["true"], clusters=["blue"])
+    (delivery,) = eventually(lambda: rig.jobs_of("blue").take(1, 1.0))
+    sent = codec.decode(delivery.body, MSGPACK)
+    route = codec.decode(sent["route"], MSGPACK)
+    assert route["restrict"] == ["blue"]
+    body = codec.encode_msgpack({**sent, "route": codec.encode_msgpack({**route, "restrict": None})})
+    send(
+        rig,
+        body,
+        {**delivery.headers, signing.HEADER: signing.sign(rig.keys("blue"), body)},
+        exchange=topology.REJECTED,
+    )
+    assert reasons(rig, 1) == ["bad-signature"]
+
+
+def test_a_dispatch_of_an_older_release_comes_back_whole(rig: Rig) -> None:
+    """Its route was sealed once more."""
+    rig.register("blue")
+    rig.register("red", resources(host="r"))
+    first = rig.submit(command=["true"])
+    consumer = rig.jobs_of(first["cluster"])
+    (delivery,) = eventually(lambda: consumer.take(1, 1.0))
+    sent = codec.decode(delivery.body, MSGPACK)
+    body = codec.encode_msgpack({**sent, "route": signing.seal(rig.ring, sent["route"])})
+    origin = signing.sign(ClusterKeys(lambda: rig.ring).origin, body)
+    rig.event(first["cluster"], first["id"], 1, "rejected", code="policy")
+    send(rig, body, {**delivery.headers, ORIGIN: origin}, exchange=topology.REJECTED)
+    eventually(lambda: rig.job(first["id"])["attempt"] == 2, 30)  # type: ignore[index]
 
 
 def test_an_agent_cannot_send_back_a_job_that_never_left(rig: Rig) -> None:

@@ -1,14 +1,22 @@
 from __future__ import annotations
 
+import math
 import random
+from types import SimpleNamespace
 
+import pytest
+
+from rainbow.brokers.base import Delivery
+from rainbow.errors import StoreUnavailable
 from rainbow.jobspec import read_cached, simple
 from rainbow.jobspec.request import Demand
-from rainbow.models.cluster import ClusterRecord, ClusterState
+from rainbow.models.cluster import ClusterRecord, ClusterState, Revocation
 from rainbow.models.job import Reason
 from rainbow.resources import read_graph
 from rainbow_workers.decide import Decider, Job
+from rainbow_workers.placing import Placer
 from rainbow_workers.stores.base import Changes
+from rainbow_workers.ticket import Ticket
 from rainbow_workers.world import World
 from rig import resources
 
@@ -135,3 +143,59 @@ def test_deciding_deducts_at_once() -> None:
     deciding = decider(world)
     placed = [deciding.decide(job(), 0.0).cluster for _ in range(4)]
     assert sorted(str(p) for p in placed) == ["a", "a", "b", "b"]
+
+
+def test_older_changes_take_nothing_back() -> None:
+    """Replies may be read in another order than they were written in: others ask while a batch is being written."""
+    world = world_of(record("a"))
+    newer = record("a", drained="repair")
+    revoked = Revocation(kind="sub", value="eve", before=1.0, until=9e9)
+    world.apply(Changes(5, clusters={"a": newer}, revocations=[revoked]))
+    world.apply(Changes(4, clusters={"a": None}, revocations=[], reserved={"a": Demand(4, 0, 0)}))
+    assert world.version == 5
+    assert world.clusters["a"].record is newer
+    assert world.revocations == [revoked]
+    assert world.load("a").free.nodes == 4
+    world.apply(Changes(6, clusters={"b": record("b")}, reset=True))
+    assert list(world.clusters) == ["b"]
+
+
+@pytest.mark.parametrize(
+    ("said", "free"),
+    [(True, 4), ("3", 4), (math.nan, 4), (math.inf, 1 << 53), (-math.inf, -(1 << 53)), (10**400, 1 << 53), (2.9, 2)],
+)
+def test_numbers_that_make_no_sense_stop_nobody(said: object, free: int) -> None:
+    world = world_of(record("a"))
+    world.apply(Changes(2, states={"a": ClusterState.model_construct(values={"nodes_free": said})}))
+    assert world.load("a").free.nodes == free
+    assert decider(world).decide(job(), 0.0).cluster == "a"
+
+
+def test_nothing_stays_deducted_for_what_was_never_written() -> None:
+    """One job of a batch is assigned, for the other the store is asked once more, and is away."""
+    world = world_of(record("a"))
+
+    class Away:
+        def changes(self, _since: int) -> Changes:
+            raise StoreUnavailable("away")
+
+    placer = Placer(None, SimpleNamespace(clusters=Away()), world, decider(world), None, None)  # type: ignore[arg-type]
+    unfit = Job("k", "u", read_cached(simple(["true"], nodes=99)), frozenset({"*"}), 0.0)
+    for _ in range(3):
+        with pytest.raises(StoreUnavailable):
+            placer.begin([Ticket(Delivery("q", b""), j.id, j) for j in (job(), unfit)], None)  # type: ignore[arg-type]
+    assert world.load("a").free == Demand(4, 32, 0)
+
+
+def test_deductions_last_until_they_are_settled() -> None:
+    world = world_of(record("a"))
+    world.reserve("a", Demand(1, 8, 0))
+    world.reserve("a", Demand(2, 1, 0))
+    world.apply(Changes(2, reserved={"a": Demand(1, 0, 0)}))
+    assert world.load("a").free == Demand(0, 23, 0)
+    world.settle("a", Demand(1, 8, 0))
+    assert world.load("a").free == Demand(1, 31, 0)
+    world.apply(Changes(3, clusters={"a": None}))
+    world.settle("a", Demand(2, 1, 0))
+    world.apply(Changes(4, clusters={"a": record("a")}))
+    assert world.load("a").free == Demand(4, 32, 0)

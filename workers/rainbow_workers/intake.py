@@ -12,7 +12,7 @@ from uuid import uuid4
 
 from rainbow import codec, plugins, signing, topology
 from rainbow.brokers.base import Delivery
-from rainbow.errors import Denied, InvalidInput, RainbowError
+from rainbow.errors import BadSignature, Denied, InvalidInput, RainbowError
 from rainbow.jobspec import Jobspec, read_cached
 from rainbow.jobspec.simple import simple
 from rainbow.models.job import Dispatch, Reason, SubmitRequest, read_id
@@ -249,7 +249,11 @@ class Intake:
         # Not the signature for its cluster: with that key, an agent could send back a job that never left from here.
         signing.check(self._keys.origin, delivery.body, delivery.headers.get(ORIGIN))
         held = self._held_route(delivery.headers, dispatch.id)
-        return dispatch, held or codec.decode(dispatch.route, codec.MSGPACK)
+        try:
+            route = signing.unseal(self._verifier.ring, dispatch.route)  # as it was sent before
+        except BadSignature:
+            route = dispatch.route
+        return dispatch, held or codec.decode(route, codec.MSGPACK)
 
 
 def route_of(job: Job) -> dict[str, Any]:

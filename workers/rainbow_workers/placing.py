@@ -93,19 +93,27 @@ class Placer:
         """Decide and hand over. Raises StoreUnavailable when nothing was decided: the caller gives the batch back."""
         self.finish(self.begin(tickets, consumer))
 
-    def begin(self, tickets: Sequence[Ticket], consumer: Consumer, *, overtaken: int = 0) -> Batch:
-        """Decide, and send what was decided to the ledger. Nothing was done when this raises StoreUnavailable.
-
-        Each time that other schedulers were faster where there was room, the ledger says so and does nothing.
-        """
+    def begin(self, tickets: Sequence[Ticket], consumer: Consumer) -> Batch:
+        """Decide, and send what was decided to the ledger. Nothing was done when this raises StoreUnavailable."""
         now = self._clock()
         with self._world.lock:
             decisions = self._decide_all(tickets, now)
-            assignments = [
-                self._assignment(t.job, d, now)
-                for t, d in zip(tickets, decisions, strict=True)
-                if d is not None and t.job is not None and d.status == "assigned"
-            ]
+        return self._send(tickets, decisions, consumer, now)
+
+    def _send(
+        self,
+        tickets: Sequence[Ticket],
+        decisions: Sequence[Decision | None],
+        consumer: Consumer,
+        now: float,
+        overtaken: int = 0,
+    ) -> Batch:
+        assignments = [
+            self._assignment(t.job, d, now)
+            for t, d in zip(tickets, decisions, strict=True)
+            if d is not None and t.job is not None and d.status == "assigned"
+        ]
+        with self._world.lock:
             version = self._world.version
             room = {} if overtaken == OVERTAKEN else self._world.room({a.cluster for a in assignments})
         try:
@@ -126,7 +134,7 @@ class Placer:
         tickets, decisions, now = batch.tickets, batch.decisions, batch.now
         outcomes = self._outcomes(batch)
         if outcomes is None:
-            self.finish(self.begin(tickets, batch.consumer, overtaken=batch.overtaken + 1))
+            self.finish(self._anew(batch))
             return
         with self._world.lock:
             self._recheck(tickets)
@@ -159,6 +167,17 @@ class Placer:
         for ticket in gone:
             self._place_again(ticket)
 
+    def _anew(self, batch: Batch) -> Batch:
+        """Other schedulers were faster where there was room: what was assigned is decided on the numbers of now."""
+        now = self._clock()
+        decisions = list(batch.decisions)
+        with self._world.lock:
+            for at, ticket in enumerate(batch.tickets):
+                before = decisions[at]
+                if ticket.job is not None and before is not None and before.status == "assigned":
+                    decisions[at] = self._decider.decide(ticket.job, now)
+        return self._send(batch.tickets, decisions, batch.consumer, now, batch.overtaken + 1)
+
     # -- deciding -------------------------------------------------------------------------------------------
 
     def _decide_all(self, tickets: Sequence[Ticket], now: float) -> list[Decision | None]:
@@ -169,7 +188,13 @@ class Placer:
         final = [at for at, d in enumerate(decisions) if d is not None and d.status in _FINAL]
         if final:
             before = self._world.generation
-            self._world.apply(self._store.clusters.changes(self._world.version))
+            try:
+                self._world.apply(self._store.clusters.changes(self._world.version))
+            except StoreUnavailable:
+                for ticket, d in zip(tickets, decisions, strict=True):
+                    if ticket.job is not None and d is not None and d.cluster is not None and d.status == "assigned":
+                        self._world.settle(d.cluster, ticket.job.jobspec.demand)
+                raise
             if self._world.generation != before:
                 for at in final:
                     decisions[at] = self._decide(tickets[at], now)

@@ -19,6 +19,9 @@ from rainbow_workers.stores.base import Changes
 
 _NONE = Demand()
 
+#: Of anything that is counted. More is nonsense, and no float could hold it.
+_LARGEST = 1 << 53
+
 #: Clusters that were lost with the store's data are expected back within so many times the silence that makes one
 #: unreachable: their agents register them anew once a report is refused.
 _BACK_WITHIN = 3.0
@@ -75,7 +78,10 @@ class World:
     # -- following the store ------------------------------------------------------------------------
 
     def apply(self, changes: Changes) -> bool:
-        """Take over changes. True when revocations changed."""
+        """Take over changes. True when revocations changed. Older ones than were taken over before say nothing new: the
+        replies to two calls may be read in another order than they were written in."""
+        if changes.version < self.version:
+            return False
         if changes.reset:
             self.missing |= {n: 0.0 for n in self.clusters if n not in changes.clusters}
             for name in list(self.clusters):
@@ -236,4 +242,7 @@ class World:
 
 
 def _number(value: Any, default: int) -> int:
-    return int(value) if isinstance(value, int | float) and not isinstance(value, bool) else default
+    """What an agent says, as far as it makes sense."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or value != value:
+        return default
+    return int(max(-_LARGEST, min(_LARGEST, value)))

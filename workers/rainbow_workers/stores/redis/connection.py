@@ -127,8 +127,9 @@ class Connection:
     def _fail(self, exc: Exception) -> NoReturn:
         error = explain(exc, self.where)
         if isinstance(exc, redis.exceptions.ResponseError):
-            # A primary that became a replica goes on answering on its old connections: look the address up anew.
-            self._pool.disconnect()
+            # A primary that became a replica goes on answering on its old connections: look the address up anew. Those
+            # that others use now are not ours to close; they will see for themselves.
+            self._pool.disconnect(inuse_connections=False)
         raise error from exc
 
 
@@ -146,7 +147,10 @@ class Call:
             return self._again()
         try:
             return self._connection.read_response()
-        except (redis.exceptions.RedisError, OSError):
+        except Exception:
+            # Whatever it was, also that somebody closed the connection meanwhile: what may still come on it is not
+            # for the next call.
+            self._connection.disconnect()
             return self._again()
         finally:
             self._pool.release(self._connection)

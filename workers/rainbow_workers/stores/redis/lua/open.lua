@@ -5,4 +5,6 @@ if run ~= ARGV[1] then
   if run then restart(tonumber(ARGV[2]) + 1) end
   call('HSET', P .. 'meta', 'run', ARGV[1])
 end
+-- Of an older layout (see also reservations.lua): all jobs in one set.
+call('UNLINK', P .. 'jobs')
 return 1

@@ -5,7 +5,8 @@
 -- changes}; {0, changes} when one has none, and nothing is done; false, and nothing is done, when it is not so simple:
 -- `assign` is to be called instead.
 local keys, jobs_, scores, indexes, demands, names, sums, counts, known, totals = unpack(cmsgpack.unpack(ARGV[4]))
-if call('GET', P .. 'call:' .. ARGV[1]) then return false end
+local earlier = before(ARGV[1])
+if earlier then return earlier == 'C' and {0, changes(tonumber(ARGV[2]), {})} or false end
 for i = 1, #keys, STEP do
   for _, known in ipairs(call('MGET', unpack(keys, i, math.min(i + STEP - 1, #keys)))) do
     if known then return false end
@@ -28,6 +29,8 @@ for i, name in ipairs(names) do
       local wanted = sums[3 * i - 3 + kind]
       local left = free[kind] and tonumber(string.match(free[kind], ' (.*)$')) or total[kind]
       if wanted > 0 and tonumber(taken[kind]) + expired[kind] + wanted > left then
+        -- When this call comes again, late, it is too late.
+        remember(ARGV[1], 'C')
         write_reservations()
         write_marks()
         return {0, changes(tonumber(ARGV[2]), registered)}

@@ -61,7 +61,7 @@ local function forget(id, r)
     if r.cluster then gather(removals, P .. 'jobs:cluster:' .. r.cluster, id) end
     if r.user then gather(removals, P .. 'jobs:user:' .. r.user, id) end
   end
-  call('UNLINK', P .. 'job:' .. id)
+  call('UNLINK', P .. 'job:' .. id, P .. 'answer:' .. id)
 end
 
 local function write_indexes()

@@ -60,6 +60,12 @@ local function expire_reservations()
     release(cmsgpack.unpack(members))
     call('ZREM', P .. 'reserved-by-call', members)
   end
+  -- Rainbow 0.1 before its first release had each by itself.
+  local older = call('ZRANGEBYSCORE', P .. 'reserved-until', '-inf', num(now), 'LIMIT', 0, 100)
+  if #older > 0 then
+    release(older)
+    call('ZREM', P .. 'reserved-until', unpack(older))
+  end
 end
 
 local function write_reservations()
