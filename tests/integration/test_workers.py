@@ -594,12 +594,3 @@ def test_a_job_whose_queue_vanished_is_placed_elsewhere(rig: Rig) -> None:
     [delivery] = rig.jobs_of("red").take(1, 20)
     dispatch = rig.open(delivery)
     assert (dispatch["id"], dispatch["attempt"]) == (answer["id"], 2)
-
-
-@pytest.mark.parametrize("number", [float("inf"), float("-inf"), float("nan")])
-def test_a_state_that_is_no_number_is_refused(rig: Rig, number: float) -> None:
-    rig.register("blue")
-    report = {"cluster": "blue", "values": {"nodes_free": number}}
-    with pytest.raises(InvalidInput, match="nodes_free"):
-        rig.rpc.call({"op": "state", "report": report, "token": rig.issue("agent-blue", "agent", ("blue",))})
-    assert rig.submit(command=["true"])["cluster"] == "blue"

@@ -7,10 +7,11 @@ from types import SimpleNamespace
 import pytest
 
 from rainbow.brokers.base import Delivery
-from rainbow.errors import StoreUnavailable
+from rainbow.errors import InvalidInput, StoreUnavailable
 from rainbow.jobspec import read_cached, simple
 from rainbow.jobspec.request import Demand
 from rainbow.models.cluster import ClusterRecord, ClusterState, Revocation
+from rainbow.models.control import parse_request
 from rainbow.models.job import Reason
 from rainbow.resources import read_graph
 from rainbow_workers.decide import Decider, Job
@@ -199,3 +200,10 @@ def test_deductions_last_until_they_are_settled() -> None:
     world.settle("a", Demand(2, 1, 0))
     world.apply(Changes(4, clusters={"a": record("a")}))
     assert world.load("a").free == Demand(4, 32, 0)
+
+
+@pytest.mark.parametrize("number", [math.inf, -math.inf, math.nan])
+def test_a_state_that_is_no_number_is_refused(number: float) -> None:
+    request = {"op": "state", "token": "t", "report": {"cluster": "a", "values": {"nodes_free": number}}}
+    with pytest.raises(InvalidInput, match="nodes_free"):
+        parse_request(request)
