@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from itertools import islice
 from typing import Any
 
@@ -25,10 +27,23 @@ def summed_up(reasons: Mapping[str, Reason], most: int = 3) -> str | None:
     return "; ".join(shown) or None
 
 
-def assigned(job: Job | None, cluster: str | None, now: float) -> dict[str, Any]:
-    """The event of an assignment, as it is sent: made on the hot path, so as a plain mapping."""
+def assigned(job: Job | None, cluster: str | None, now: float) -> str:
+    """The event of an assignment, in JSON: made on the hot path, so as plain text. An id is a UUID."""
     assert job is not None
-    return {"id": job.id, "attempt": job.attempt, "cluster": cluster, "state": "assigned", "at": now, "user": job.user}
+    return (
+        f'{{"id":"{job.id}","attempt":{job.attempt},"cluster":{_quoted(cluster)},"state":"assigned","at":{now!r},'
+        f'"user":{_quoted(job.user)}}}'
+    )
+
+
+@lru_cache(maxsize=1024)
+def _quoted(text: str | None) -> str:
+    return json.dumps(text)
+
+
+def told_of(told: Sequence[str]) -> bytes:
+    """A message of events that are in JSON already."""
+    return f'{{"version":1,"events":[{",".join(told)}]}}'.encode()
 
 
 def first_answer(job_id: str, record: JobRecord) -> dict[str, Any]:

@@ -21,7 +21,7 @@ from rainbow.errors import QueueFull, StoreUnavailable, TooLarge, Unroutable
 from rainbow.models.cluster import Revocation
 from rainbow.models.job import JobEvent, JobRecord, Reason, State
 from rainbow_workers import dead
-from rainbow_workers.answers import answer, assigned, first_answer, happened, looked, summed_up, terms
+from rainbow_workers.answers import answer, assigned, first_answer, happened, looked, summed_up, terms, told_of
 from rainbow_workers.decide import Decider, Decision, Job
 from rainbow_workers.failover import AGAIN, Turns
 from rainbow_workers.keys import ClusterKeys
@@ -144,7 +144,7 @@ class Placer:
                 self.outcomes[known.status] += 1
         standing = iter(outcomes)
         events: list[JobEvent] = []
-        told: list[dict[str, Any]] = []
+        told: list[str] = []
         gone: list[Ticket] = []
         for ticket, decision in zip(tickets, decisions, strict=True):
             if decision is not None and decision.status == "assigned":
@@ -162,8 +162,8 @@ class Placer:
                 self._not_assigned(ticket, decision, now, events)
             if ticket.refusal is not None:
                 self._refused(ticket, now, events)
-        told.extend(self._record(events, tickets))
-        self._publish([t for t in tickets if t not in gone] if gone else tickets, batch.consumer, self._tell(told))
+        news = self._tell(told, self._record(events, tickets))
+        self._publish([t for t in tickets if t not in gone] if gone else tickets, batch.consumer, news)
         for ticket in gone:
             self._place_again(ticket)
 
@@ -407,14 +407,20 @@ class Placer:
             events = [*events, *cancelled]
         return [e.model_dump(exclude_none=True) for e in events]
 
-    def _tell(self, events: list[dict[str, Any]]) -> list[Message]:
+    def _tell(self, assigned: Sequence[str], others: Sequence[dict[str, Any]]) -> list[Message]:
         """Events for whoever listens, a message for each state: the ledger has them already."""
-        messages = []
-        for state in dict.fromkeys(e["state"] for e in events):
-            body = codec.encode_json({"version": 1, "events": [e for e in events if e["state"] == state]})
-            headers = {signing.HEADER: signing.sign(self._keys.own, body), RECORDED: True}
-            messages.append(Message(topology.EVENTS, topology.event_key(None, state), body, headers=headers))
-        return messages
+        bodies = {"assigned": told_of(assigned)} if assigned else {}
+        for state in dict.fromkeys(e["state"] for e in others):
+            bodies[state] = codec.encode_json({"version": 1, "events": [e for e in others if e["state"] == state]})
+        return [
+            Message(
+                topology.EVENTS,
+                topology.event_key(None, state),
+                body,
+                headers={signing.HEADER: signing.sign(self._keys.own, body), RECORDED: True},
+            )
+            for state, body in bodies.items()
+        ]
 
     def _repeat(self, ticket: Ticket, record: JobRecord) -> None:
         """The job ended before: its sender gets the first answer, and nothing of it goes on."""

@@ -21,15 +21,20 @@ def headroom(load: Load, job: JobView) -> float:
 
     Jobs that wait already count against a cluster, each like one more job of this size.
     """
-    demand, free, total = job.demand, load.free, load.total
+    demand = job.demand
+    return _headroom(load, demand.nodes, demand.cores, demand.gpus)
+
+
+def _headroom(load: Load, nodes: int, cores: int, gpus: int) -> float:
+    # Without `min`, and each attribute read once: this runs up to ten times for each job.
+    free, total = load.free, load.total
     waiting = 1 + load.pending
     room = 1.0
-    # Without `min`, and each attribute read once: this runs up to ten times for each job.
-    if (wanted := demand.nodes) and (there := total.nodes):
-        room = (free.nodes - wanted * waiting) / there
-    if (wanted := demand.cores) and (there := total.cores) and (left := (free.cores - wanted * waiting) / there) < room:
+    if nodes and (there := total.nodes):
+        room = (free.nodes - nodes * waiting) / there
+    if cores and (there := total.cores) and (left := (free.cores - cores * waiting) / there) < room:
         room = left
-    if (wanted := demand.gpus) and (there := total.gpus) and (left := (free.gpus - wanted * waiting) / there) < room:
+    if gpus and (there := total.gpus) and (left := (free.gpus - gpus * waiting) / there) < room:
         room = left
     return room
 
@@ -39,15 +44,16 @@ class LeastLoaded:
         pass
 
     def choose(self, candidates: Sequence[str], fleet: Fleet, job: JobView, rng: random.Random) -> Choice:
-        size, load = len(candidates), fleet.load
+        size, load, demand = len(candidates), fleet.load, job.demand
+        nodes, cores, gpus = demand.nodes, demand.cores, demand.gpus
         first = best = int(rng.random() * size)
-        best_room = headroom(load(candidates[first]), job)
+        best_room = _headroom(load(candidates[first]), nodes, cores, gpus)
         if size == 1:
             return _choice(candidates[first], best_room, 1)
         second = int(rng.random() * (size - 1))
         if second >= first:
             second += 1
-        room = headroom(load(candidates[second]), job)
+        room = _headroom(load(candidates[second]), nodes, cores, gpus)
         if room > best_room:
             best, best_room = second, room
         looked_at = 2
@@ -57,7 +63,7 @@ class LeastLoaded:
                 at %= size
                 if at == first or looked_at == 2 + _MORE:
                     continue
-                room = headroom(load(candidates[at]), job)
+                room = _headroom(load(candidates[at]), nodes, cores, gpus)
                 looked_at += 1
                 if room > best_room:
                     best, best_room = at, room
