@@ -193,7 +193,7 @@ MEANINGS: Mapping[str, str] = {
     "scheduler.algorithms.match.options": "Likewise.",
     "scheduler.declare": "Declare exchanges and queues on start.",
     "scheduler.batch": "Messages decided on together, at most.",
-    "scheduler.prefetch": "Messages held unsettled, at most.",
+    "scheduler.prefetch": "Messages held unsettled, at most; the registrar, to which resource graphs come, holds 200.",
     "scheduler.reserve": "How long an assignment counts against its cluster until the agent's report contains it.",
     "scheduler.alive_after": "Silence after which a cluster counts as unreachable.",
     "scheduler.breaker.threshold": "A cluster is throttled from this share of jobs on that failed at once; 0 never.",

@@ -43,6 +43,9 @@ from rainbow_workers.world import World
 
 log = logging.getLogger(__name__)
 
+#: How many messages that may be large a worker holds.
+LARGE_PREFETCH = 200
+
 WORKERS = ("scheduler", "bidding", "registrar", "recorder", "returns")
 
 
@@ -147,7 +150,9 @@ class Service:
         }[name]()
         if name == "bidding":
             return Worker(task, self._broker, batch=self._options.batch, prefetch=AT_ONCE, poll=0.05)
-        return Worker(task, self._broker, batch=self._options.batch, prefetch=self._options.prefetch)
+        # Resource graphs come to the registrar, some megabytes each.
+        prefetch = min(LARGE_PREFETCH, self._options.prefetch) if name == "registrar" else self._options.prefetch
+        return Worker(task, self._broker, batch=self._options.batch, prefetch=prefetch)
 
     def _decider(self) -> Decider:
         o = self._options
