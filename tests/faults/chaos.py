@@ -84,8 +84,14 @@ class Program:
     def look(self) -> None:
         """Note it when the program ended by itself, and start it again."""
         if self.process is not None and self.process.poll() is not None:
-            self.ended.append(f"{self.name} ended by itself with code {self.process.returncode}")
+            self.ended.append(f"{self.name} ended by itself with code {self.process.returncode}: {self.last_words()}")
             self.launch()
+
+    def last_words(self) -> str:
+        """What its log says of its end, to be read when the folder is gone."""
+        log = self.clock.parent / f"{self.name}.log"
+        lines = log.read_text(errors="replace").splitlines() if log.exists() else []
+        return "\n".join(line for line in lines[-8:] if '"level": "info"' not in line)[-4000:]
 
     def kill(self) -> None:
         assert self.process is not None
