@@ -247,6 +247,34 @@ def register_request() -> dict[str, Any]:
     return {"op": "register", "cluster": "blue", "identity": "the-place-of-blue", "graph": resources()}
 
 
+@pytest.mark.parametrize("known", [True, False])
+def test_a_cluster_that_changes_while_it_registers_is_registered(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch, known: bool
+) -> None:
+    """The store forgets it, or another registrar writes it, after it was looked up: that is no conflict with its agent,
+    which would end of one."""
+    made = ask(rig)
+    record = rig.store.clusters.changes(0).clusters["blue"]
+    assert record is not None
+    if not known:
+        rig.store.clusters.delete("blue")
+    real, first = topology.cluster, iter([True])
+
+    def meanwhile(cluster: str, limits: topology.Limits) -> topology.Topology:
+        if next(first, False):
+            if known:
+                rig.store.clusters.delete("blue")
+            else:
+                rig.store.clusters.put(record, None)
+        return real(cluster, limits)
+
+    monkeypatch.setattr(topology, "cluster", meanwhile)
+    again = ask(rig)
+    assert next(first, None) is None
+    assert [c["name"] for c in rig.rpc.call({"op": "clusters"})["clusters"]] == ["blue"]
+    assert again["keys"] == made["keys"]
+
+
 @pytest.mark.parametrize("step", REGISTER_STEPS)
 def test_registering_survives_the_death_of_the_registrar(mortal: Mortal, step: str) -> None:
     """S59: asked again after dying at any step, it makes one whole cluster with the same keys."""

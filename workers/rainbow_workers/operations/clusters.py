@@ -33,7 +33,7 @@ from rainbow_workers.keys import ClusterKeys
 from rainbow_workers.operations import KEEP, need_role, of_this_registration
 from rainbow_workers.operations.issuing import Issuer, agent_of
 from rainbow_workers.registrar import Address
-from rainbow_workers.stores.base import Store
+from rainbow_workers.stores.base import Overtaken, Store
 from rainbow_workers.world import Cluster, World
 
 log = logging.getLogger(__name__)
@@ -50,6 +50,8 @@ EMPTIED = "the queue of its cluster was deleted with its dispatch in it: submit 
 _SETTLE_EVERY = 2.0
 #: Jobs looked at in one go.
 _AT_ONCE = 10_000
+#: How often a registration is tried whose cluster others change at the same moment.
+_TRIES = 5
 #: How long to wait for one more dispatch in the queue of a cluster that is being deleted.
 _EMPTY_AFTER = 1.0
 
@@ -78,6 +80,16 @@ class ClusterOperations:
 
     def register(self, request: Register, caller: Principal, address: Address | None) -> dict[str, Any]:
         """Register or refresh. Every step may be repeated: a try that died half-way is finished by the next."""
+        for left in reversed(range(_TRIES)):
+            try:
+                return self._register(request, caller)
+            except Overtaken:
+                # Also when the store lost its data just now: to the agent a conflict would say that it is a stranger.
+                if not left:
+                    raise
+        raise AssertionError("unreachable")
+
+    def _register(self, request: Register, caller: Principal) -> dict[str, Any]:
         need_role(caller, "register", "agent")
         self._covers(caller, request.cluster)
         known = self._find(request.cluster)

@@ -13,9 +13,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from rainbow.errors import Conflict
 from rainbow.jobspec.request import Demand
 from rainbow.models.cluster import ClusterRecord, ClusterState, Enrolment, Revocation, StateReport
 from rainbow.models.job import JobEvent, JobRecord
+
+
+class Overtaken(Conflict):
+    """A record is not what it was when it was read: somebody else wrote meanwhile, or it is gone. Look again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +111,7 @@ class ClusterTable(Protocol):
         """All that changed after version `since` (0: everything there is)."""
 
     def put(self, record: ClusterRecord, expect: str | None) -> None:
-        """Write a cluster. `expect` is the `registration` it must have now (None: it must not exist). Raises Conflict.
+        """Write a cluster. `expect` is the `registration` it must have now (None: it must not exist). Raises Overtaken.
 
         Writing the same record again is fine, whatever `expect` says."""
 

@@ -14,12 +14,11 @@ from functools import partial
 from typing import Any
 from urllib.parse import urlsplit
 
-from rainbow.errors import Conflict
 from rainbow.jobspec.request import Demand
 from rainbow.models.cluster import ClusterRecord, ClusterState, Enrolment, Revocation, StateReport, StateValue
 from rainbow.models.job import BEGUN, RANK, TERMINAL, UNRUN, JobEvent, JobRecord
 from rainbow_workers.stores import StoreOptions
-from rainbow_workers.stores.base import Assigned, Assigning, Assignment, Changes, Recorded
+from rainbow_workers.stores.base import Assigned, Assigning, Assignment, Changes, Overtaken, Recorded
 from rainbow_workers.stores.history import (
     MARK_TTL,
     OF_ATTEMPT,
@@ -170,7 +169,7 @@ class MemoryClusters:
                 return
             if (current.registration if current else None) != expect:
                 what = "was registered or changed by somebody else" if current else "is not registered any more"
-                raise Conflict(f"cluster {name!r} {what}")
+                raise Overtaken(f"cluster {name!r} {what}")
             data.clusters[name] = record
             data.touch("cluster", [name])
             if current is None:

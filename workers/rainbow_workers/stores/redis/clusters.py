@@ -10,11 +10,10 @@ from typing import Any, cast
 
 from pydantic import ValidationError
 
-from rainbow.errors import Conflict
 from rainbow.jobspec.request import Demand
 from rainbow.models.cluster import ClusterRecord, ClusterState, Revocation, StateReport, StateValue
 from rainbow_workers.stores import StoreOptions
-from rainbow_workers.stores.base import Changes
+from rainbow_workers.stores.base import Changes, Overtaken
 from rainbow_workers.stores.redis.codec import (
     moment,
     number,
@@ -58,7 +57,7 @@ class RedisClusters:
         )
         if outcome != 1:
             what = "was registered or changed by somebody else" if outcome == 0 else "is not registered any more"
-            raise Conflict(f"cluster {record.name!r} {what}")
+            raise Overtaken(f"cluster {record.name!r} {what}")
 
     def delete(self, name: str) -> None:
         self._connection.run("delete", name, TOMBSTONES)
