@@ -27,8 +27,10 @@ from rainbow_workers.service import Service, ServiceOptions
 from rig import Rig, eventually, resources
 from servers import Private, RedisServer
 
-OTHERS = ServiceOptions(workers=("registrar", "recorder", "returns"), alive_after=15.0)
-SCHEDULER = ServiceOptions(workers=("scheduler",), alive_after=15.0)
+#: More than an agent takes to come back, whose pauses between tries go up to 15 s.
+ALIVE = 28.0
+OTHERS = ServiceOptions(workers=("registrar", "recorder", "returns"), alive_after=ALIVE)
+SCHEDULER = ServiceOptions(workers=("scheduler",), alive_after=ALIVE)
 
 
 class Starts(DryRunExecutor):
@@ -85,7 +87,7 @@ def test_what_was_handed_out_before_does_not_run_again(
         send(short[1])
         rig.until(short[0], "completed", 60)
         agents.running.pop().stop()
-        agent("blue", 2, 60.0, through)
+        agent("blue", 2, 300.0, through)
         send(runs[1])
         rig.until(runs[0], "running", 60)
         first.stop()
@@ -103,7 +105,7 @@ def test_what_was_handed_out_before_does_not_run_again(
         second.start()
         time.sleep(3.0)
         link.heal()
-        rig.until(new[0], "completed", 90)
+        rig.until(new[0], "completed", 180)
         record = rig.until(short[0], "completed")
         assert (record["cluster"], record["returncode"]) == ("blue", 0)
         assert rig.until(runs[0], "running")["cluster"] == "blue"
