@@ -150,8 +150,13 @@ class Pairs:
 
 def pack_pairs(value: Mapping[str, Any]) -> Pairs:
     """The pairs of `value`, to become part of several messages."""
-    packed, count = encode_msgpack(value), len(value)
-    return Pairs(count, packed[len(_packers.packer.pack_map_header(count)) :])
+    count = len(value)
+    return Pairs(count, encode_msgpack(value)[len(_map_header(count)) :])
+
+
+def _map_header(count: int) -> bytes:
+    header: bytes = _packers.packer.pack_map_header(count)
+    return header
 
 
 def encode_msgpack(value: Mapping[str, Any], more: Pairs | None = None) -> bytes:
@@ -161,9 +166,8 @@ def encode_msgpack(value: Mapping[str, Any], more: Pairs | None = None) -> bytes
         packed: bytes = packer.pack(value)
         if more is None:
             return packed
-        count = len(value)
-        header: bytes = packer.pack_map_header(count + more.count)
-        return header + packed[len(packer.pack_map_header(count)) :] + more.packed
     except BaseException:
         packer.reset()
         raise
+    count = len(value)
+    return _map_header(count + more.count) + packed[len(_map_header(count)) :] + more.packed

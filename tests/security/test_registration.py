@@ -114,9 +114,8 @@ def test_deleting_leaves_nothing(amqp_url: str, redis_url: str, redis_prefix: st
             left = [
                 (key, field)
                 for key in client.scan_iter(match=f"{redis_prefix}*")
-                # Jobs are history; which clusters were deleted is remembered for readers that were away; what a call
-                # reserved is listed until its time has come.
-                if not key.removeprefix(redis_prefix.encode()).startswith((b"job", b"deleted", b"reserved-by-call"))
+                # Jobs are history; which clusters were deleted is remembered for readers that were away.
+                if not key.removeprefix(redis_prefix.encode()).startswith((b"job", b"deleted"))
                 for field in _names(client, key)
                 if b"blue" in field and not field.startswith((b"c:", b"s:", b"r:"))  # tombstones for other readers
             ]

@@ -23,8 +23,6 @@ _WEIGHT = 0.1
 #: Seconds for which our own last word goes before what the world has heard; and how many clusters are remembered.
 _OURS = 5.0
 _MOST = 20_000
-
-
 #: Ends that say something of the cluster.
 _TELLING = frozenset({"completed", "failed", "lost"})
 
@@ -57,11 +55,14 @@ class Failing:
         for event, result in zip(events, results, strict=True):
             if not result.applied or event.state not in _TELLING:
                 continue
-            cluster, bad = event.cluster, event.state != "completed"
-            if cluster is None or bad:
+            cluster: str | None
+            bad: bool | None
+            if event.state == "completed" and event.cluster is not None:
+                cluster, bad = event.cluster, False  # as nearly all: the record is not read for it
+            else:
                 record = result.record
                 cluster, bad = record.cluster, failed_fast(record, self._breaker.fast)
-            if cluster is None:
+            if cluster is None or bad is None:
                 continue
             mean = means.get(cluster, self._known(cluster, now))
             means[cluster] = mean + _WEIGHT * (bad - mean)
@@ -86,9 +87,11 @@ class Failing:
             return self._world.failing(cluster)
 
 
-def failed_fast(record: JobRecord, within: float) -> bool:
-    """Did the job fail at once, and in a way that says something of its cluster?"""
-    if record.state not in ("failed", "lost"):
+def failed_fast(record: JobRecord, within: float) -> bool | None:
+    """Did the job fail at once? None for an end that says nothing of its cluster, and for a job that goes on."""
+    if record.state not in _TELLING:
+        return None
+    if record.state == "completed":
         return False
     times = record.times
     began = times.get("running", times.get("accepted", times.get("assigned")))

@@ -11,7 +11,7 @@ import logging
 import queue
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -108,11 +108,7 @@ class Placer:
         now: float,
         overtaken: int = 0,
     ) -> Batch:
-        assignments = [
-            self._assignment(t.job, d, now)
-            for t, d in zip(tickets, decisions, strict=True)
-            if d is not None and t.job is not None and d.status == "assigned"
-        ]
+        assignments = [self._assignment(job, d, now) for _, job, d in _given(tickets, decisions)]
         with self._world.lock:
             version = self._world.version
             room = {} if overtaken == OVERTAKEN else self._world.room({a.cluster for a in assignments})
@@ -172,10 +168,8 @@ class Placer:
         now = self._clock()
         decisions = list(batch.decisions)
         with self._world.lock:
-            for at, ticket in enumerate(batch.tickets):
-                before = decisions[at]
-                if ticket.job is not None and before is not None and before.status == "assigned":
-                    decisions[at] = self._decider.decide(ticket.job, now)
+            for at, job, _ in _given(batch.tickets, batch.decisions):
+                decisions[at] = self._decider.decide(job, now)
         return self._send(batch.tickets, decisions, batch.consumer, now, batch.overtaken + 1)
 
     # -- deciding -------------------------------------------------------------------------------------------
@@ -191,9 +185,9 @@ class Placer:
             try:
                 self._world.apply(self._store.clusters.changes(self._world.version))
             except StoreUnavailable:
-                for ticket, d in zip(tickets, decisions, strict=True):
-                    if ticket.job is not None and d is not None and d.cluster is not None and d.status == "assigned":
-                        self._world.settle(d.cluster, ticket.job.jobspec.demand)
+                for _, job, d in _given(tickets, decisions):
+                    assert d.cluster is not None
+                    self._world.settle(d.cluster, job.jobspec.demand)
                 raise
             if self._world.generation != before:
                 for at in final:
@@ -400,8 +394,8 @@ class Placer:
                 cancelled.append(event.model_copy(update={"state": "cancelled", "detail": "cancelled while it waited"}))
                 ticket.messages.clear()
                 self._reply(ticket, {**(event.answer or {}), "status": "cancelled", "state": "cancelled"})
-            elif not result.applied and result.record.terminal:
-                self._repeat(ticket, result.record)
+            elif not result.applied and (record := result.record).terminal:
+                self._repeat(ticket, record)
         if cancelled:
             self._store.jobs.record(cancelled)
             events = [*events, *cancelled]
@@ -474,6 +468,13 @@ class Placer:
         ticket.job.attempt += 1
         ticket.messages.clear()
         self._again.put(ticket)
+
+
+def _given(tickets: Sequence[Ticket], decisions: Sequence[Decision | None]) -> Iterator[tuple[int, Job, Decision]]:
+    """Those that were given to a cluster, with their places."""
+    for at, (ticket, decision) in enumerate(zip(tickets, decisions, strict=True)):
+        if ticket.job is not None and decision is not None and decision.status == "assigned":
+            yield at, ticket.job, decision
 
 
 def _placement_failure(outcome: Exception) -> str | None:

@@ -59,16 +59,16 @@ class LeastLoaded:
         looked_at = 2
         if best_room < 0:
             # On from the second: as good as drawn at random, and none comes twice.
-            for at in range(second + 1, second + 1 + min(_MORE + 1, size - 1)):
+            for at in range(second + 1, second + size):
                 at %= size
-                if at == first or looked_at == 2 + _MORE:
+                if at == first:
                     continue
                 room = _headroom(load(candidates[at]), nodes, cores, gpus)
                 looked_at += 1
                 if room > best_room:
                     best, best_room = at, room
-                    if room >= 0:
-                        break
+                if room >= 0 or looked_at == 2 + _MORE:
+                    break
         return _choice(candidates[best], best_room, looked_at)
 
 

@@ -81,17 +81,24 @@ class Connection:
         """`run` in two steps: the call is sent now, its reply read later. When it fails it is tried again then."""
         if self._closed:
             raise StoreUnavailable("the store is closed")
-        connection = None
         try:
-            connection = self._pool.get_connection()
-            connection.send_command("EVALSHA", script(name).sha, 1, self._prefix, *args)  # type: ignore[no-untyped-call]
+            connection = self._sent("EVALSHA", script(name).sha, 1, self._prefix, *args)
         except (redis.exceptions.RedisError, OSError) as exc:
-            if connection is not None:
-                self._pool.release(connection)
             if not _may_help(exc):
                 self._fail(exc)
             connection = None
         return Call(self._pool, connection, lambda: self.run(name, *args, tries=TRIES - 1))
+
+    def _sent(self, *args: bytes | str | int | float) -> Any:
+        """The connection on which a command was sent, for its reply."""
+        connection: Any = self._pool.get_connection()
+        try:
+            connection.send_command(*args)
+        except BaseException:
+            connection.disconnect()
+            self._pool.release(connection)
+            raise
+        return connection
 
     def command(self, *args: bytes | str | int | float, tries: int = TRIES) -> Any:
         """The reply of one command."""

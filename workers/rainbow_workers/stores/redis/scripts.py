@@ -12,7 +12,7 @@ _PARTS = {
     "open": ("store",),
     "changes": ("store", "reservations", "changes"),
     "put": ("store",),
-    "delete": ("store",),
+    "delete": ("store", "reservations"),
     "report": ("store", "reservations"),
     "group": ("store",),
     "revoke": ("store",),

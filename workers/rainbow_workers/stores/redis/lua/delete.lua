@@ -10,7 +10,7 @@ if gone then
   for _, member in ipairs(call('HKEYS', P .. 'reservations')) do
     if string.sub(member, 1, #prefix) == prefix then mine[#mine + 1] = member end
   end
-  many('HDEL', P .. 'reservations', mine)
+  drop_reservations(mine)
   call('ZREM', P .. 'changed', 's:' .. name, 'r:' .. name)
   mark('c:' .. name)
 end

@@ -4,7 +4,7 @@
 -- count}, {digest -> text}, {cluster -> {nodes, cores, gpus in all}, of those that must have room now}}. Gives {1,
 -- changes}; {0, changes} when one has none, and nothing is done; false, and nothing is done, when it is not so simple:
 -- `assign` is to be called instead.
-local keys, jobs_, scores, indexes, demands, names, sums, counts, known, totals = unpack(cmsgpack.unpack(ARGV[4]))
+local keys, jobs_, scores, indexes, demands, names, sums, counts, looked, totals = unpack(cmsgpack.unpack(ARGV[4]))
 local earlier = before(ARGV[1])
 if earlier then return earlier == 'C' and {0, changes(tonumber(ARGV[2]), {})} or false end
 for i = 1, #keys, STEP do
@@ -20,11 +20,12 @@ end
 expire_reservations()
 forget_old(2 * #keys + 100)
 
-for i, name in ipairs(names) do
+for i, sum in ipairs(read(P .. 'reserved', names)) do
+  local name = names[i]
   local total = totals[name]
   if total then
     local free = call('HMGET', P .. 'state:' .. name, 'v:nodes_free', 'v:cores_free', 'v:gpus_free')
-    local taken, expired = {split(call('HGET', P .. 'reserved', name) or '0 0 0')}, deltas[name] or {0, 0, 0}
+    local taken, expired = {split(sum or '0 0 0')}, deltas[name] or {0, 0, 0}
     for kind = 1, 3 do
       local wanted = sums[3 * i - 3 + kind]
       local left = free[kind] and tonumber(string.match(free[kind], ' (.*)$')) or total[kind]
@@ -41,7 +42,7 @@ end
 
 remember(ARGV[1], string.rep('H', #keys))
 for i = 1, #jobs_, STEP do call('MSET', unpack(jobs_, i, math.min(i + STEP - 1, #jobs_))) end
-texts = known
+texts = looked
 for digest, count in pairs(counts) do looks(digest, count) end
 write_looked()
 many('ZADD', P .. 'jobs:live', scores)

@@ -6,8 +6,8 @@
 --                  state in jobs:state:S, and of all in jobs:cluster:C and jobs:user:U
 -- ended            sorted set: id -> when it is forgotten
 --
--- Beside the fields of JobRecord, a record has `rank` (of its state), `created`, `gone_at` and `looked`. One without `state` is
--- of a job nobody knows, whose cancel was asked for.
+-- Beside the fields of JobRecord, a record has `rank` (of its state), `created`, `gone_at` and `looked`. One without
+-- `state` is of a job nobody knows, whose cancel was asked for.
 local jobs, touched = {}, {}
 local adds, removals = {}, {}
 local lookers, texts = {}, {}

@@ -2,7 +2,7 @@
 --
 -- reserved         hash: cluster -> "nodes cores gpus", the sum
 -- reservations     hash: "CLUSTER ATTEMPT ID" -> "nodes cores gpus"
--- reserved-by-call   sorted set: a list of "CLUSTER ATTEMPT ID" (msgpack), those of one call -> when they end by
+-- reserved-by-call sorted set: a list of "CLUSTER ATTEMPT ID" (msgpack), those of one call -> when they end by
 --                  themselves, as far as they are there then
 local deltas = {}
 local new_demands, new_ends = {}, {}
@@ -37,6 +37,12 @@ local function reserve(cluster, attempt, id, n, c, g, untill)
   add(cluster, n, c, g)
 end
 
+-- Take these out. When nothing is reserved any more, there is nothing to end by itself either.
+local function drop_reservations(members)
+  many('HDEL', P .. 'reservations', members)
+  if call('EXISTS', P .. 'reservations') == 0 then call('UNLINK', P .. 'reserved-by-call') end
+end
+
 -- End reservations; those that are not there are fine.
 local function release(members)
   if #members == 0 then return end
@@ -51,7 +57,7 @@ local function release(members)
       add(string.sub(member, 1, string.find(member, ' ', 1, true) - 1), -n, -c, -g)
     end
   end
-  many('HDEL', P .. 'reservations', found)
+  drop_reservations(found)
 end
 
 -- Those of a scheduler that died end here, some at a time, in whatever call comes next.
