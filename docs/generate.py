@@ -9,11 +9,14 @@ import inspect
 import json
 import pkgutil
 import re
+import runpy
+import textwrap
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from types import UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
+import yaml
 from pydantic import BaseModel, SecretStr
 
 import rainbow
@@ -24,8 +27,7 @@ REFERENCE = Path(__file__).parent / "reference"
 
 
 def asyncapi() -> str:
-    from rainbow.asyncapi import render
-
+    render: Callable[[], str] = runpy.run_path(str(Path(__file__).with_name("asyncapi.py")))["render"]
     return render()
 
 
@@ -122,7 +124,7 @@ def _option(option: Any) -> str:
 
 
 def _value_of(option: Any) -> str:
-    """What an option takes, whichever way the installed typer tells it."""
+    """What an option takes, however the installed typer describes it."""
     kind = getattr(getattr(option, "type_descriptor", None), "annotation", None)
     choices = getattr(getattr(option, "type", None), "choices", None) or get_args(kind)
     if choices and all(isinstance(c, str) for c in choices):
@@ -161,7 +163,10 @@ The first rainbow's file is read as it is: see
 
 #: What each setting means, by its name.
 MEANINGS: Mapping[str, str] = {
-    "broker.url": "Where the message broker is: `amqp(s)://`, `redis(s)://`, `kombu+SCHEME://`, `memory://NAME`.",
+    "broker.url": "Where the message broker is: `amqp(s)://`, `https://` (`rainbow web`), "
+    "`redis(s)://`, `kombu+SCHEME://`, `memory://NAME`. "
+    "RabbitMQ may have several addresses: a list, URLs with commas between them, or hosts within one "
+    "(`amqp://USER@A,B:5673/VHOST`).",
     "broker.oauth": "Log in with the token in place of the URL's user and password (RabbitMQ's OAuth 2 plugin).",
     "broker.tls.ca": "CA file that verifies the broker. The host name is always checked.",
     "broker.tls.cert": "Our client certificate.",
@@ -169,7 +174,8 @@ MEANINGS: Mapping[str, str] = {
     "broker.heartbeat": "AMQP heartbeat.",
     "broker.connect_timeout": "Limit of one try to connect.",
     "broker.publish_timeout": "How long to wait for the broker to confirm a message.",
-    "store.url": "Where Redis (or Valkey) is: `redis(s)://`, `unix://`. For the scheduler's side only.",
+    "store.url": "Where Redis (or Valkey) is: `redis(s)://`, `unix://`, behind Sentinel "
+    "`redis(s)+sentinel://USER:PASSWORD@HOST:PORT,HOST:PORT/SERVICE/DB`. For the scheduler's side only.",
     "store.prefix": "What all keys start with.",
     "store.tls.ca": "CA file that verifies the store.",
     "store.tls.cert": "Our client certificate.",
@@ -200,6 +206,12 @@ MEANINGS: Mapping[str, str] = {
     "scheduler.breaker.fast": "Seconds after its start within which a failure is one at once.",
     "scheduler.breaker.probe": "Seconds between two jobs that a scheduler sends to a throttled cluster all the same.",
     "scheduler.failover_rate": "Waiting jobs of lost clusters that are placed elsewhere, a second.",
+    "scheduler.waiting.share": "Work that a cluster gets ahead of what it can start, as a share of its size, at least.",
+    "scheduler.waiting.seconds": "Likewise, in seconds of its measured rate of ends.",
+    "scheduler.waiting.patience": "Others may pass a job whose turn it is for so long; then it is bound without room.",
+    "scheduler.waiting.weights": "Weights of users when several want the same; 1 for the others.",
+    "scheduler.waiting.half_life": "Seconds after which what a user had counts half.",
+    "scheduler.waiting.window": "Waiting jobs that a scheduler holds of each of the waiting queues.",
     "scheduler.max_attempts": "Assignments of one job, at most.",
     "scheduler.retry_after": "Pause before a job that no cluster takes now is looked at again; it doubles.",
     "scheduler.metrics": "Address for Prometheus metrics.",
@@ -213,7 +225,7 @@ MEANINGS: Mapping[str, str] = {
     "cluster.keys": "Its signing keys, as registering left them.",
     "cluster.registration": "Its registration, likewise.",
     "clusters": "Tokens for clusters one may submit to: a list of `name` and `token`.",
-    "graphdatabase.name": "Graph backend; the first rainbow's `memory`, `neo4j` and `memgraph` all mean `folded`.",
+    "graphdatabase.name": "Matcher, a plugin of `rainbow.graphs`. `memory`, `neo4j` and `memgraph` mean `folded`.",
     "graphdatabase.host": "Read for the first rainbow's sake; nothing uses it.",
     "graphdatabase.options": "Likewise.",
     "agent.executor": "What runs the jobs: a plugin of `rainbow.executors`.",
@@ -223,7 +235,7 @@ MEANINGS: Mapping[str, str] = {
     "agent.subsystems": "Folder of subsystem graphs: `NAME-subsystem.json` or `NAME.json`.",
     "agent.matcher": "`fluxion`: Fluxion's own walk must agree before a job is sent here.",
     "agent.admission": "Admission policy: a list of `name` and `options` of plugins of `rainbow.admission`.",
-    "agent.max_queued": "Jobs that wait to start here, at most; more are refused `busy`. Twice as many for old ones.",
+    "agent.max_queued": "Jobs that wait to start here, at most. The scheduler keeps to it.",
     "agent.allowed_users": "Only these users' jobs are taken.",
     "agent.values": "Values added to each report, for selection (`cost_per_node_hour`).",
     "agent.prefetch": "Jobs held undecided, at most.",
@@ -231,6 +243,12 @@ MEANINGS: Mapping[str, str] = {
     "agent.grace": "How long stopping may take.",
     "agent.role": "Of several agents of one cluster: all share the queue, or the others wait (`stand-by`).",
     "agent.health_file": "File that says how the agent is: `rainbow-agent health FILE`.",
+    "web.listen": "Address of `rainbow web`, `HOST:PORT`.",
+    "web.cert": "PEM file with its certificate: with `web.key` it serves HTTPS.",
+    "web.key": "PEM file with the key of the certificate.",
+    "web.session_hours": "Hours that a session of the console lasts at most.",
+    "web.rate": "Requests a second for each caller.",
+    "web.burst": "Requests at once for each caller.",
     "token": "Your token, or the one to register with.",
     "token_file": "File with it.",
     "keyring": "The keys that sign tokens: for the scheduler's side only.",
@@ -336,6 +354,7 @@ ERRORS: Mapping[str, str] = {
     "too-large": "A message, or a part of one, is over its limit.",
     "invalid-graph": "A resource graph cannot be read: the line says which vertex or edge.",
     "invalid-jobspec": "A jobspec cannot be read: the line says which part.",
+    "function-failed": "A function sent by `rainbow.Executor` has no outcome: the line says why.",
     "formula": "a formula cannot be read, or cannot be worked out for these values",
     "formula-name": "a name in a formula has no value",
     "invalid-settings": "The settings are wrong or incomplete: the line says which one.",
@@ -351,8 +370,10 @@ ERRORS: Mapping[str, str] = {
     "unavailable": "Broker or store cannot be reached now.",
     "broker-unavailable": "The broker cannot be reached.",
     "store-unavailable": "The store cannot be reached.",
+    "too-many-requests": "The HTTP API was asked too often: wait a second.",
     "flux-unreachable": "Flux does not answer.",
     "publish-failed": "The broker did not take a message. Sending it again is safe with the same `id`.",
+    "unforeseen": "A worker failed on something unforeseen; the message goes back to the broker.",
     "unroutable": "The broker has no queue for the message: is the topology declared?",
     "queue-full": "A bounded queue took no more.",
     "broker-blocked": "The broker has a memory or disk alarm and takes no messages.",
@@ -403,7 +424,7 @@ PLUGINS: Mapping[tuple[str, str], str] = {
         "admission",
         "max-queued",
     ): "At most `limit` jobs that wait to start; more are refused `busy`. Ever more for a job with its age,"
-    " to twice as many after `patience` (600) seconds: none is overtaken for ever.",
+    " to twice as many after `patience` (600) seconds: so that each gets its turn.",
     ("admission", "max-running"): "At most `limit` jobs, waiting or running; more are refused `busy`.",
     ("admission", "allowed-users"): "Only these `users`.",
     ("admission", "time-window"): "Only between `start` and `end` (`HH:MM`, local time).",
@@ -412,6 +433,7 @@ PLUGINS: Mapping[tuple[str, str], str] = {
     ("brokers", "rabbitmq"): "RabbitMQ 3.10 and later, through pika.",
     ("executors", "dry-run"): "Runs nothing: every job ends well after `run_s` seconds. For tests and benchmarks.",
     ("executors", "flux"): "Flux, through its Python bindings.",
+    ("executors", "auto"): "`flux` where this Python can import Flux's bindings, else `flux-cli`.",
     ("executors", "flux-cli"): "Flux, through the program `flux`, where the bindings cannot be imported.",
     ("executors", "local"): "Processes on this machine, as the agent's user. Only by explicit choice.",
     ("graphs", "folded"): "The folded summary: the default.",
@@ -460,18 +482,189 @@ def _first_sentence(source: ast.Module, name: str) -> str:
     return re.split(r"(?<=[.])\s", paragraph)[0]
 
 
+# -- the Python interface --------------------------------------------------------------------------------------
+
+_PYTHON_HEAD = """\
+# Python
+
+<!-- Generated by docs/generate.py from the docstrings. Change them, not this file. -->
+
+The public names of the package `rainbow`: `from rainbow import Client`. All of them are typed (PEP 561). What is not on
+this page may change without notice. Times are seconds since 1970.
+
+```python
+from rainbow import Client
+
+with Client() as client:
+    job = client.submit(command=["hostname"], nodes=2)
+    print(job.wait().state)
+```
+"""
+
+
+def python() -> str:
+    parts = [_PYTHON_HEAD]
+    for name in rainbow.__all__:
+        found = getattr(rainbow, name)
+        parts.append(f"## {name}\n")
+        if not inspect.isclass(found):
+            parts.append(f"One of: {', '.join(f'`{value}`' for value in get_args(found))}.\n")
+            continue
+        if issubclass(found, Exception):
+            exit_code = getattr(found, "exit_code", 1)
+            parts.append(f"{_paragraphs(found)}\n\nCode `{found.code}`, exit code {exit_code}.\n")
+            continue
+        parts.append(f"{_paragraphs(found)}\n")
+        rows = _members(found)
+        if rows:
+            parts.append("| | |\n|---|---|\n" + "\n".join(rows) + "\n")
+        parts += [
+            f"### {name}.{method.__name__}\n\n{_signature(method)}\n{_paragraphs(method)}\n"
+            for method in _methods(found)
+        ]
+    return "\n".join(parts)
+
+
+def _members(found: type) -> list[str]:
+    """Fields and properties, each with its type."""
+    fields = getattr(found, "model_fields", None) or found.__annotations__ if found.__module__ != "builtins" else {}
+    rows = []
+    for name in fields:
+        if not name.startswith("_"):
+            annotation = found.__annotations__.get(name, "")
+            rows.append(f"| `{name}` | {_cell(f'`{annotation}`')} |")
+    for name, item in vars(found).items():
+        if isinstance(item, property) and not name.startswith("_"):
+            doc = inspect.getdoc(item) or ""
+            kind = inspect.signature(item.fget).return_annotation if item.fget else ""
+            rows.append(f"| `{name}` | `{kind}`: {_cell(' '.join(doc.split()))} |")
+    return rows
+
+
+def _methods(found: type) -> list[Callable[..., Any]]:
+    return [item for name, item in vars(found).items() if inspect.isfunction(item) and not name.startswith("_")]
+
+
+def _signature(method: Callable[..., Any]) -> str:
+    """As it is written, without self."""
+    source = ast.parse(textwrap.dedent(inspect.getsource(method))).body[0]
+    assert isinstance(source, ast.FunctionDef)
+    arguments, returns = source.args, source.returns
+    arguments.args = [argument for argument in arguments.args if argument.arg != "self"]
+    result = f" -> {ast.unparse(returns)}" if returns is not None else ""
+    return f"```python\n{source.name}({ast.unparse(arguments)}){result}\n```\n"
+
+
+def _paragraphs(documented: object) -> str:
+    text = inspect.getdoc(documented) or ""
+    return re.sub(r"``([^`]+)``", r"`\1`", text)
+
+
+# -- Flux's options --------------------------------------------------------------------------------------------------
+
+
+def flux_options() -> str:
+    """Each option of Flux's submission commands, and what becomes of it."""
+    from rainbow.scripts.flux import OPTIONS
+
+    lines = [
+        "# Options of Flux",
+        "",
+        "What becomes of the options of `flux submit`, `flux run` and `flux batch`: in a line `#flux:` of a script",
+        "(those of `flux batch`), or in a jobspec that `flux submit --dry-run` printed and `rainbow submit --jobspec`",
+        "takes. `kept` options are in the jobspec that the cluster's Flux gets, where the last column says.",
+        "",
+        "| option | of | | where, or why not |",
+        "|---|---|---|---|",
+    ]
+    for option in OPTIONS:
+        flags = ", ".join(f"`{flag}`" for flag in option.flags)
+        where = f"`{option.where}`" if option.fate == "kept" and " " not in option.where else option.where
+        lines.append(f"| {flags} | {option.programs.replace(' ', ', ')} | {option.fate} | {_cell(where)} |")
+    return "\n".join(lines) + "\n"
+
+
+# -- schemas of the messages -----------------------------------------------------------------------------------------
+
+SCHEMAS: Mapping[str, str] = {
+    "submission": "SubmitRequest",
+    "answer": "Answer",
+    "dispatch": "Dispatch",
+    "event": "JobEvent",
+    "record": "JobRecord",
+}
+
+
+def schema(name: str) -> str:
+    """The JSON Schema of a message, with all that it refers to."""
+    known = yaml.safe_load(asyncapi())["components"]["schemas"]
+    used: dict[str, Any] = {}
+
+    def inside(value: Any) -> Any:
+        if isinstance(value, list):
+            return [inside(item) for item in value]
+        if not isinstance(value, dict):
+            return value
+        reference = value.get("$ref", "")
+        if isinstance(reference, str) and reference.startswith("#/components/schemas/"):
+            target = reference.rpartition("/")[2]
+            if target not in used:
+                used[target] = None
+                used[target] = inside(known[target])
+            return {**value, "$ref": f"#/$defs/{target}"}
+        return {key: inside(item) for key, item in value.items()}
+
+    head = {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": name}
+    body = inside(known[SCHEMAS[name]])
+    return json.dumps({**body, **head, **({"$defs": used} if used else {})}, indent=1, sort_keys=True) + "\n"
+
+
+# -- access ----------------------------------------------------------------------------------------------------
+
+_ACCESS_HEAD = """\
+# Access
+
+<!-- Generated by docs/generate.py from rainbow.security.access. Change that, not this file. -->
+
+What each role may do, and with whose objects. An own job is a submitter's by its subject and an agent's by its cluster;
+an own cluster is one that the token covers. What is not here is refused; see [Security](../explanation/security.md).
+"""
+
+
+def access() -> str:
+    from rainbow.security.access import GRANTS, RULES
+    from rainbow.security.tokens import ROLES
+
+    lines = [_ACCESS_HEAD, "## At the registrar and the scheduler", ""]
+    lines += [f"| operation | object | {' | '.join(ROLES)} |", f"|---|---|{'---|' * len(ROLES)}"]
+    for rule in RULES:
+        cells = ["no token needed" if rule.open else rule.roles.get(role, "no") for role in ROLES]
+        lines.append(f"| `{rule.op}` | {rule.object} | {' | '.join(cells)} |")
+    lines += ["", "## At RabbitMQ, with `broker.oauth`", ""]
+    lines += [f"| right | {' | '.join(ROLES)} | workers |", f"|---|{'---|' * len(ROLES)}---|"]
+    for grant in GRANTS:
+        cells = ["yes" if role in grant.roles else "no" for role in ROLES]
+        lines.append(f"| {grant.what} | {' | '.join(cells)} | {'yes' if grant.workers else 'no'} |")
+    return "\n".join(lines) + "\n"
+
+
 PAGES: Mapping[str, Callable[[], str]] = {
+    "access.md": access,
     "asyncapi.yaml": asyncapi,
     "cli.md": cli,
     "settings.md": settings,
     "errors.md": errors,
+    "flux-options.md": flux_options,
     "plugins.md": plugins,
+    "python.md": python,
 }
 
 
 def main() -> None:
     for name, make in PAGES.items():
         (REFERENCE / name).write_text(make())
+    for name in SCHEMAS:
+        (REFERENCE.parents[1] / "rainbow" / "schemas" / f"{name}.json").write_text(schema(name))
     print(json.dumps(sorted(PAGES)))  # noqa: T201
 
 

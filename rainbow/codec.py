@@ -6,6 +6,7 @@ Every failure is InvalidInput (TooLarge for size) with one plain line.
 from __future__ import annotations
 
 import json
+import re
 import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -20,6 +21,8 @@ MSGPACK = "application/x-msgpack"
 
 MAX_BYTES = 1 << 20
 MAX_DEPTH = 64
+#: Values, lists and mappings of one message. Each takes some 60 bytes once it is decoded, however short it is written.
+MAX_ITEMS = 200_000
 
 
 def _no_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -40,24 +43,32 @@ _encoder = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(","
 
 
 def check_size(body: bytes, max_bytes: int = MAX_BYTES) -> None:
+    """Raise TooLarge for a body of more than `max_bytes`."""
     if len(body) > max_bytes:
         raise TooLarge(f"message of {len(body)} bytes is over the limit of {max_bytes} bytes")
 
 
 def decode(
-    body: bytes, content_type: str | None = None, *, max_bytes: int = MAX_BYTES, max_depth: int = MAX_DEPTH
+    body: bytes,
+    content_type: str | None = None,
+    *,
+    max_bytes: int = MAX_BYTES,
+    max_depth: int = MAX_DEPTH,
+    max_items: int = MAX_ITEMS,
 ) -> dict[str, Any]:
     """The mapping in `body`. msgpack when `content_type` says so, else JSON (UTF-8).
 
-    Refused: over `max_bytes`; nested deeper than `max_depth`; duplicate keys, NaN and Infinity, invalid UTF-8,
-    numbers of absurd length; msgpack extension types and non-text keys; anything that is not a mapping.
+    Refused: over `max_bytes`; nested deeper than `max_depth`; more than `max_items` values; duplicate keys, NaN and
+    Infinity, invalid UTF-8, numbers of absurd length; msgpack extension types and non-text keys; anything that is not
+    a mapping. Size and number of values are bounded before memory is taken for them.
     """
     check_size(body, max_bytes)
     kind = (content_type or JSON).partition(";")[0].strip().lower()
     if kind in (MSGPACK, "application/msgpack"):
-        value = _from_msgpack(body)
+        value = _from_msgpack(body, max_items)
         check_depth(value, max_depth)
     elif kind in (JSON, "", "text/plain", "text/json", "application/octet-stream"):
+        _check_json_items(body, max_items)
         value = _from_json(body)
         # An opening bracket a level: fewer of them than levels allowed means there is nothing to look for.
         if body.count(b"{") + body.count(b"[") > max_depth:
@@ -67,6 +78,19 @@ def decode(
     if not isinstance(value, dict):
         raise InvalidInput(f"the message is a {_kind(value)}: it must be one mapping (a JSON object)")
     return value
+
+
+_TEXT = re.compile(rb'"(?:[^"\\]|\\.)*+"', re.DOTALL)
+
+
+def _check_json_items(body: bytes, max_items: int) -> None:
+    """Every value but the first of its holder stands behind a comma. Texts are looked at only if need be."""
+    if len(body) <= max_items:
+        return
+    for text in (body, _TEXT.sub(b"", body)):
+        if text.count(b",") + text.count(b"[") + text.count(b"{") <= max_items:
+            return
+    raise TooLarge(f"the message has more than {max_items} values")
 
 
 def _from_json(body: bytes) -> Any:
@@ -93,9 +117,36 @@ def _no_duplicates_msgpack(pairs: list[tuple[Any, Any]]) -> dict[str, Any]:
     return _no_duplicates(pairs)
 
 
-def _from_msgpack(body: bytes) -> Any:
+class _Counted:
+    """Hooks for msgpack that count what they are given."""
+
+    def __init__(self, left: int) -> None:
+        self._limit = self._left = left
+
+    def items(self, items: list[Any]) -> list[Any]:
+        self._take(1 + len(items))
+        return items
+
+    def pairs(self, pairs: list[tuple[Any, Any]]) -> dict[str, Any]:
+        self._take(1 + len(pairs))
+        return _no_duplicates_msgpack(pairs)
+
+    def _take(self, count: int) -> None:
+        self._left -= count
+        if self._left < 0:
+            raise TooLarge(f"the message has more than {self._limit} values")
+
+
+def _from_msgpack(body: bytes, max_items: int) -> Any:
+    # A value has at least one byte: a short message needs no counting.
+    hooks: dict[str, Any] = {"object_pairs_hook": _no_duplicates_msgpack}
+    if len(body) > max_items:
+        counted = _Counted(max_items)
+        hooks = {"object_pairs_hook": counted.pairs, "list_hook": counted.items}
     try:
-        return msgpack.unpackb(body, raw=False, object_pairs_hook=_no_duplicates_msgpack, ext_hook=_no_extension)
+        return msgpack.unpackb(
+            body, raw=False, ext_hook=_no_extension, max_array_len=max_items, max_map_len=max_items, **hooks
+        )
     except InvalidInput:
         raise
     except (ValueError, TypeError, RecursionError, msgpack.exceptions.UnpackException) as exc:

@@ -38,26 +38,38 @@ class InvalidInput(RainbowError):
 
 
 class TooLarge(InvalidInput):
+    """A message, or a part of one, is over its limit."""
+
     code = "too-large"
 
 
 class InvalidGraph(InvalidInput):
+    """A resource graph cannot be read."""
+
     code = "invalid-graph"
 
 
 class InvalidJobspec(InvalidInput):
+    """A jobspec cannot be read."""
+
     code = "invalid-jobspec"
 
 
 class InvalidSettings(InvalidInput):
+    """The settings are wrong or incomplete."""
+
     code = "invalid-settings"
 
 
 class UnknownPlugin(InvalidInput):
+    """There is no plugin of that name, or it cannot be loaded."""
+
     code = "unknown-plugin"
 
 
 class NotFound(RainbowError):
+    """There is no such job, cluster or thing, or the caller may not see it."""
+
     code = "not-found"
     exit_code = 5
 
@@ -85,6 +97,8 @@ class Denied(RainbowError):
 
 
 class BadSignature(Denied):
+    """A message has no signature, or one that its sender cannot have made."""
+
     code = "bad-signature"
 
 
@@ -99,11 +113,21 @@ class Unavailable(RainbowError):
 
 
 class BrokerUnavailable(Unavailable):
+    """The broker cannot be reached."""
+
     code = "broker-unavailable"
 
 
 class StoreUnavailable(Unavailable):
+    """The store cannot be reached."""
+
     code = "store-unavailable"
+
+
+class TooManyRequests(Unavailable):
+    """The caller exceeded its rate. The same request may succeed in a second."""
+
+    code = "too-many-requests"
 
 
 class BadCredentials(Denied):
@@ -137,11 +161,20 @@ class BrokerBlocked(PublishFailed):
 
 
 class TopologyMismatch(RainbowError):
-    """A queue or exchange exists with other arguments than ours."""
+    """A queue or exchange exists with other arguments than ours.
+
+    `tolerable` when only limits differ (lengths, times to live): all was declared, and works with the limits it has.
+    """
 
     code = "topology-mismatch"
 
+    def __init__(self, message: str, *, tolerable: bool = False) -> None:
+        super().__init__(message)
+        self.tolerable = tolerable
 
-class TimedOut(RainbowError):
+
+class TimedOut(RainbowError, TimeoutError):
+    """No answer within the time limit."""
+
     code = "timed-out"
     exit_code = 124

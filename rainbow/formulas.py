@@ -1,6 +1,6 @@
 """Formulas over numbers and text: compiled from a short list of syntax, with bounds, and without `eval`.
 
-Numbers are floats (as in the first rainbow), so that no power or product can grow without bound. Whatever goes
+Numbers are floats (as in rainbow v1), so that no power or product can grow without bound. Whatever goes
 wrong is a FormulaError: a missing name, text where a number belongs, division by zero, a result that is no number.
 """
 
@@ -36,8 +36,10 @@ class MissingName(FormulaError):
 
 
 class Formula:
-    """A formula, read once. Syntax: numbers, text, True and False, names (also ``a.b``), ``+ - * / // % **``,
-    comparisons (chained too), ``and or not``, parentheses, min, max, abs, ceil, floor, round.
+    """A formula, read once.
+
+    Syntax: numbers, text, True and False, names (also ``a.b``), ``+ - * / // % **``, comparisons (chained too), ``and
+    or not``, parentheses, min, max, abs, ceil, floor, round.
 
     >>> Formula("cost_per_node_hour * max(1, hours)").evaluate({"cost_per_node_hour": 3, "hours": 2})
     6.0

@@ -20,14 +20,17 @@ def run(name: str, program: Callable[[], object]) -> None:
     except RainbowError as exc:
         _leave(name, exc.message, exc.exit_code)
     except Exception as exc:
-        # Nobody foresaw it: the log has where, whoever starts us again needs a code.
+        # An unforeseen error: the log has the traceback, and the process supervisor needs an exit code.
         log.exception("ended", extra={"action": "crash"})
         _leave(name, f"ended by {type(exc).__name__}: {exc}", 1)
 
 
 def up() -> None:
-    """To be called once a program is set up. What it has by then is there to stay: the collector looks through it no
-    more; and it runs less often, since a batch of messages makes thousands of objects, and none in circles."""
+    """To be called once a program is set up.
+
+    What it has by then is there to stay: the collector looks through it no more; and it runs less often, since a batch
+    of messages makes thousands of objects, and none in circles.
+    """
     gc.collect()
     gc.freeze()
     gc.set_threshold(20_000, 20, 50)

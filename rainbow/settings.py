@@ -1,7 +1,7 @@
 """Settings: one YAML file, each of them also an environment variable, the first rainbow's file read as well.
 
 Search order: the path given, `RAINBOW_CONFIG`, `./rainbow-config.yaml`, `~/.config/rainbow/rainbow-config.yaml`,
-and the embedded instance's own (`rainbow up`).
+and the embedded instance's own (`rainbow up`). Folders are those of the XDG Base Directory Specification.
 A setting `broker.url` is `RAINBOW_BROKER_URL` in the environment, which wins over the file. Durations are in
 seconds, sizes in bytes. Secrets are never shown by `repr`.
 """
@@ -17,13 +17,15 @@ from urllib.parse import unquote
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, ValidationError
 
+from rainbow import paths
 from rainbow.errors import InvalidSettings
+from rainbow.models.waiting import WaitingSettings
 from rainbow.models.wire import ClusterName, explain
-from rainbow.urls import redact, split
+from rainbow.urls import addresses, redact, split
 
 FILE_NAME = "rainbow-config.yaml"
 #: Where the embedded instance lives.
-DATA_DIR = Path("~/.local/share/rainbow").expanduser()
+DATA_DIR = paths.data_home() / "rainbow"
 _MAX_FILE = 4 << 20
 
 
@@ -32,7 +34,7 @@ class _Section(BaseModel):
 
 
 def _path(value: Any) -> Any:
-    return Path(value).expanduser() if isinstance(value, str) and value else value
+    return paths.expand(value) if isinstance(value, str) and value else value
 
 
 Location = Annotated[Path, BeforeValidator(_path)]
@@ -45,10 +47,18 @@ def _readable(what: str) -> AfterValidator:
     """A URL that cannot be read is refused here, before any part of it is taken for a host or a name."""
 
     def check(url: SecretStr) -> SecretStr:
-        split(url.get_secret_value(), what)
+        for one in addresses(url.get_secret_value(), what):
+            split(one, what)
         return url
 
     return AfterValidator(check)
+
+
+def _joined(value: Any) -> Any:
+    """Several URLs as one text, as they are written in the environment."""
+    if isinstance(value, list) and value and all(isinstance(url, str) and url.strip() for url in value):
+        return ",".join(value)
+    return value
 
 
 class TlsSettings(_Section):
@@ -60,9 +70,14 @@ class TlsSettings(_Section):
 
 
 class BrokerSettings(_Section):
-    """How to reach the message broker. A token may stand in for user and password (`oauth: true`)."""
+    """How to reach the message broker. A token may stand in for user and password (`oauth: true`).
 
-    url: Annotated[SecretStr, _readable("broker")] = SecretStr("amqp://guest:guest@127.0.0.1:5672/rainbow")
+    `url` may be a list, or several URLs with commas between them, or name several hosts: they are tried in turn.
+    """
+
+    url: Annotated[SecretStr, BeforeValidator(_joined), _readable("broker")] = SecretStr(
+        "amqp://guest:guest@127.0.0.1:5672/rainbow"
+    )
     oauth: bool = False
     tls: TlsSettings = TlsSettings()
     heartbeat: Seconds = 15.0
@@ -119,8 +134,7 @@ class BreakerSettings(_Section):
 class SchedulerSettings(_Section):
     """The workers. `secret` is the first rainbow's registration secret, in force only with `allow_secret`.
 
-    The two times to live are of the tokens that registering gives out; agents renew theirs well before it runs out,
-    and RabbitMQ, which knows of no revocation, lets one in for as long as that.
+    The two times to live are of tokens that registering gives out: RabbitMQ, which cannot revoke, accepts them so long.
     """
 
     secret: SecretStr | None = None
@@ -136,12 +150,27 @@ class SchedulerSettings(_Section):
     retry_after: Seconds = 5.0
     breaker: BreakerSettings = BreakerSettings()
     failover_rate: Annotated[float, Field(gt=0)] = 100.0
+    waiting: WaitingSettings = WaitingSettings()
     metrics: str | None = None
     audit: Location | None = None
     audit_bytes: Annotated[int, Field(ge=1024)] = 64 << 20
     audit_keep: Annotated[int, Field(ge=0, le=1000)] = 10
     agent_token_ttl: Annotated[float, Field(ge=20)] = 30 * 86400.0
     user_token_ttl: Seconds = 365 * 86400.0
+
+
+class WebSettings(_Section):
+    """The web console and the HTTP API. `rate` is requests a second for each caller, `burst` how many at once.
+
+    `cert` and `key` are PEM files: with them it serves HTTPS.
+    """
+
+    listen: str = "127.0.0.1:8080"
+    cert: Location | None = None
+    key: Location | None = None
+    session_hours: Annotated[float, Field(gt=0, le=720)] = 8.0
+    rate: Annotated[float, Field(gt=0)] = 50.0
+    burst: Annotated[int, Field(gt=0)] = 200
 
 
 class ClusterSettings(_Section):
@@ -171,9 +200,9 @@ class GraphSettings(_Section):
 class AgentSettings(_Section):
     """The agent beside Flux. `graph` is a JGF or R file (else Flux is asked); `subsystems` a folder of JGF files."""
 
-    executor: str = "flux"
+    executor: str = "auto"
     options: dict[str, Any] = Field(default_factory=dict)
-    state_dir: Folder = Path("~/.local/state/rainbow-agent").expanduser()
+    state_dir: Folder = paths.state_home() / "rainbow-agent"
     graph: Location | None = None
     subsystems: Location | None = None
     matcher: Literal["count", "fluxion"] = "count"
@@ -200,9 +229,10 @@ class Settings(_Section):
     clusters: list[ClusterToken] = Field(default_factory=list)
     graphdatabase: GraphSettings = GraphSettings()
     agent: AgentSettings = AgentSettings()
+    web: WebSettings = WebSettings()
     token: SecretStr | None = None
     token_file: Location | None = None
-    keyring: Location = Path("~/.config/rainbow/keys.json").expanduser()
+    keyring: Location = paths.config_home() / "rainbow" / "keys.json"
     data_dir: Location = DATA_DIR
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     log_format: Literal["text", "json"] = "text"
@@ -212,12 +242,11 @@ def find(path: str | Path | None = None, environ: Mapping[str, str] = os.environ
     """The settings file in force, None when there is none. A file asked for by name must exist."""
     named = path or environ.get("RAINBOW_CONFIG")
     if named:
-        file = Path(named).expanduser()
+        file = paths.expand(named)
         if not file.is_file():
             raise InvalidSettings(f"no settings file at {file}: make one with `rainbow config init`")
         return file
-    home = Path(environ.get("XDG_CONFIG_HOME") or Path("~/.config").expanduser())
-    places = (Path(FILE_NAME), home / "rainbow" / FILE_NAME, DATA_DIR / FILE_NAME)
+    places = (Path(FILE_NAME), paths.config_home(environ) / "rainbow" / FILE_NAME, DATA_DIR / FILE_NAME)
     return next((f for f in places if f.is_file()), None)
 
 
@@ -236,7 +265,7 @@ def load(path: str | Path | None = None, environ: Mapping[str, str] = os.environ
     try:
         return Settings.model_validate(data)
     except ValidationError as exc:
-        raise InvalidSettings(f"{file or 'the environment'}: {redact(explain(exc))}") from None
+        raise InvalidSettings(f"{file or 'the environment'}: {redact(explain(exc, Settings))}") from None
 
 
 def read_document(file: Path) -> dict[str, Any]:
@@ -320,9 +349,10 @@ def secrets(settings: Settings) -> Iterator[str]:
     """Everything in `settings` that nobody may read in a log: of URLs the password, as it is written and as it is."""
     yield from _secrets(settings)
     for url in (settings.broker.url, settings.store.url):
-        password = split(url.get_secret_value(), "broker").password
-        if password:
-            yield from (password, unquote(password))
+        for one in addresses(url.get_secret_value(), "broker"):
+            password = split(one, "broker").password
+            if password:
+                yield from (password, unquote(password))
 
 
 def _secrets(value: Any) -> Iterator[str]:
@@ -342,8 +372,7 @@ def connect_options(settings: Settings, name: str, *, user: str | None = None, p
     from rainbow.brokers import ConnectOptions, Tls
 
     broker = settings.broker
-    tls = broker.tls
-    files = [str(p) if p else None for p in (tls.ca, tls.cert, tls.key)]
+    files = [str(p) if p else None for p in (broker.tls.ca, broker.tls.cert, broker.tls.key)]
     return ConnectOptions(
         url=broker.url.get_secret_value(),
         name=name,

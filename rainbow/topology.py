@@ -15,6 +15,7 @@ submitters. Types and arguments work on RabbitMQ 3.10 and 4.x:
 from __future__ import annotations
 
 import re
+import zlib
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any, Literal
@@ -28,16 +29,36 @@ EVENTS = "rainbow.events"
 CONTROL = "rainbow.control"
 AGENTS = "rainbow.agents"
 HOLD = "rainbow.hold"
+WAITING = "rainbow.waiting"
 BIDS = "rainbow.bids"
 DEAD = "rainbow.dead"
 
 SCHEDULER_QUEUE = "rainbow.scheduler"
 REJECTED_QUEUE = "rainbow.rejected"
-RECORDER_QUEUE = "rainbow.recorder"
+RECORDER_QUEUE = "rainbow.records"
+#: The recorders' queue of earlier releases, whose events had no order among several recorders. It is emptied into
+#: RECORDER_QUEUE and deleted (`rainbow_workers.records.former_queue`).
+FORMER_RECORDER_QUEUE = "rainbow.recorder"
 CONTROL_QUEUE = "rainbow.control"
 BIDS_QUEUE = "rainbow.bids"
 DEAD_QUEUE = "rainbow.dead"
-_QUEUES = frozenset({SCHEDULER_QUEUE, REJECTED_QUEUE, RECORDER_QUEUE, CONTROL_QUEUE, BIDS_QUEUE, DEAD_QUEUE})
+#: Is there while `rainbow broker migrate` moves messages; what it moves waits in queues whose names begin so.
+MIGRATION = "rainbow.migration"
+_QUEUES = frozenset(
+    {
+        SCHEDULER_QUEUE,
+        REJECTED_QUEUE,
+        RECORDER_QUEUE,
+        FORMER_RECORDER_QUEUE,
+        CONTROL_QUEUE,
+        BIDS_QUEUE,
+        DEAD_QUEUE,
+    }
+)
+
+#: Queues for jobs that wait for room. A user's jobs are all in one of them, so that one user's many jobs are at most in
+#: the way of those who share the queue.
+WAITING_LANES = 8
 
 #: Seconds a held submission waits before it is looked at again: one queue per delay, so that no message
 #: waits behind one with a longer time to live.
@@ -47,11 +68,13 @@ _CLUSTER = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,62}")
 
 
 def may_be_answered(address: str | None) -> bool:
-    """Is there an address for an answer, and none of our own queues? Workers may write into all of them, and whoever
-    asks may not."""
+    """Whether this is an address for an answer, and none of our own queues.
+
+    Workers may write into all queues; clients may not.
+    """
     if not address:
         return False
-    return address not in _QUEUES and not address.startswith((f"{JOBS}.", f"{HOLD}.", "rainbow.agent."))
+    return address not in _QUEUES and not address.startswith(_OURS)
 
 
 def check_cluster_name(name: str) -> str:
@@ -64,16 +87,38 @@ def check_cluster_name(name: str) -> str:
     return name
 
 
+def skeleton(name: str) -> str:
+    """What a cluster's name looks like: names with the same skeleton are taken for each other (``bIue``, ``blue``)."""
+    return name.casefold().translate(_ALIKE)
+
+
+#: Letters and digits that look alike in many fonts. An upper-case I is an i once case is folded.
+_ALIKE = str.maketrans({"1": "l", "i": "l", "0": "o", "_": "-"})
+
+
 def jobs_queue(cluster: str) -> str:
+    """The queue from which a cluster's agent receives jobs."""
     return f"{JOBS}.{check_cluster_name(cluster)}"
 
 
 def agent_queue(cluster: str) -> str:
+    """The queue from which a cluster's agent receives commands."""
     return f"rainbow.agent.{check_cluster_name(cluster)}"
 
 
 def hold_queue(delay: int) -> str:
+    """The delay queue for jobs that wait `delay` seconds."""
     return f"{HOLD}.{delay}"
+
+
+def waiting_lane(user: str) -> str:
+    """Routing key of the waiting queue for a user's jobs: the same in every process and release."""
+    return str(zlib.crc32(user.encode("utf-8", "surrogatepass")) % WAITING_LANES)
+
+
+def waiting_queues() -> list[str]:
+    """Return the names of all waiting queues."""
+    return [f"{WAITING}.{lane}" for lane in range(WAITING_LANES)]
 
 
 def hold_delay(wanted: float) -> int:
@@ -81,18 +126,32 @@ def hold_delay(wanted: float) -> int:
     return max((d for d in HOLD_DELAYS if d <= wanted), default=HOLD_DELAYS[0])
 
 
+#: Beginnings of the names of our other queues.
+_OURS = (MIGRATION, f"{JOBS}.", f"{HOLD}.", f"{WAITING}.", "rainbow.agent.")
+
+#: For a queue whose messages must stay however often they are looked at: without a limit of its own, RabbitMQ 4 drops
+#: them from a quorum queue after 20 deliveries. RabbitMQ 3 then has none, and is given none.
+NO_DELIVERY_LIMIT = 1 << 30
+
 QueueKind = Literal["quorum", "classic"]
 
 
 @dataclass(frozen=True, slots=True)
 class Exchange:
+    """A durable exchange."""
+
     name: str
     type: Literal["direct", "topic"]
 
 
 @dataclass(frozen=True, slots=True)
 class Queue:
-    """A durable queue. `message_ttl` is in seconds; `dead_letter` is the exchange for rejected and expired messages."""
+    """A durable queue. `message_ttl` is in seconds; `dead_letter` is the exchange for rejected and expired messages.
+
+    With `single_active` one consumer gets all messages, and the next one takes over when that one is gone
+    (rabbitmq.com/docs/consumers#single-active-consumer). What was published after a takeover comes after what the
+    consumer before it held; a quorum queue may hand out messages that were ready at the takeover before those.
+    """
 
     name: str
     bindings: tuple[tuple[str, str], ...] = ()
@@ -101,6 +160,7 @@ class Queue:
     max_length: int | None = None
     delivery_limit: int | None = None
     kind: QueueKind = "quorum"
+    single_active: bool = False
 
     def arguments(self) -> dict[str, Any]:
         """The AMQP arguments of ``queue.declare``."""
@@ -117,11 +177,15 @@ class Queue:
                 args["x-dead-letter-strategy"] = "at-least-once"
         if self.delivery_limit is not None and self.kind == "quorum":
             args["x-delivery-limit"] = self.delivery_limit
+        if self.single_active:
+            args["x-single-active-consumer"] = True
         return args
 
 
 @dataclass(frozen=True, slots=True)
 class Topology:
+    """Exchanges and queues that are declared together."""
+
     exchanges: tuple[Exchange, ...] = ()
     queues: tuple[Queue, ...] = ()
 
@@ -167,6 +231,10 @@ def core(limits: Limits | None = None) -> Topology:
         )
         for d in HOLD_DELAYS
     )
+    waiting = tuple(
+        replace(queue(name, WAITING, lim.max_submissions), bindings=((WAITING, str(lane)),))
+        for lane, name in enumerate(waiting_queues())
+    )
     return Topology(
         exchanges=(
             Exchange(SUBMIT, "topic"),
@@ -176,17 +244,19 @@ def core(limits: Limits | None = None) -> Topology:
             Exchange(CONTROL, "topic"),
             Exchange(AGENTS, "direct"),
             Exchange(HOLD, "direct"),
+            Exchange(WAITING, "direct"),
             Exchange(BIDS, "topic"),
             Exchange(DEAD, "topic"),
         ),
         queues=(
             queue(SCHEDULER_QUEUE, SUBMIT, lim.max_submissions),
             queue(REJECTED_QUEUE, REJECTED, lim.max_other),
-            queue(RECORDER_QUEUE, EVENTS, lim.max_other),
+            replace(queue(RECORDER_QUEUE, EVENTS, lim.max_other), single_active=True),
             queue(CONTROL_QUEUE, CONTROL, lim.max_other),
             queue(BIDS_QUEUE, BIDS, lim.max_submissions),
-            replace(queue(DEAD_QUEUE, DEAD, lim.max_other, dead_letter=None), delivery_limit=None),
+            replace(queue(DEAD_QUEUE, DEAD, lim.max_other, dead_letter=None), delivery_limit=NO_DELIVERY_LIMIT),
             *holds,
+            *waiting,
         ),
     )
 
@@ -219,6 +289,7 @@ def cluster(name: str, limits: Limits | None = None) -> Topology:
 
 
 def cluster_queues(name: str) -> Iterable[str]:
+    """The queues of one cluster."""
     return (jobs_queue(name), agent_queue(name))
 
 

@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, TypeVar
 import pytest
 
 pytest.register_assert_rewrite("rainbow.testing", "rainbow_workers.stores.testing", "rainbow_agents.executors.testing")
-sys.path.insert(0, str(Path(__file__).parent))  # `import servers` in every import mode
+sys.path[:0] = [str(Path(__file__).parent / "support"), str(Path(__file__).parent)]  # in every import mode
 
+from clusters import RabbitCluster, SentinelSet  # noqa: E402
 from servers import (  # noqa: E402
     NoServer,
     Private,
@@ -165,6 +166,45 @@ def private_redis(_private_redis: Private[RedisServer]) -> Iterator[Private[Redi
     _private_redis.healed()
     yield _private_redis
     _private_redis.healed()
+
+
+# -- clusters of servers: tests that use one carry `xdist_group("clusters")` -----------------------------------
+
+
+@pytest.fixture(scope="session")
+def _sentinel_set(test_run: Run) -> Iterator[SentinelSet]:
+    try:
+        made = SentinelSet(Path(tempfile.mkdtemp(prefix="sentinel-", dir=test_run.folder)))
+    except NoServer as exc:
+        missing(exc)
+        raise
+    yield made
+    made.end()
+
+
+@pytest.fixture
+def sentinel_set(_sentinel_set: SentinelSet) -> SentinelSet:
+    """A Redis primary, two replicas and three Sentinels, whole: hurt them at will."""
+    _sentinel_set.healed()
+    return _sentinel_set
+
+
+@pytest.fixture(scope="session")
+def _rabbit_cluster(test_run: Run) -> Iterator[RabbitCluster]:
+    try:
+        made = RabbitCluster(Path(tempfile.mkdtemp(prefix="rabbit-cluster-", dir=test_run.folder)))
+    except NoServer as exc:
+        missing(exc)
+        raise
+    yield made
+    made.end()
+
+
+@pytest.fixture
+def rabbit_cluster(_rabbit_cluster: RabbitCluster) -> RabbitCluster:
+    """Three nodes of RabbitMQ, whole: hurt them at will."""
+    _rabbit_cluster.healed()
+    return _rabbit_cluster
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from rainbow.client.rpc import Rpc
 from rainbow.errors import BrokerUnavailable, RainbowError, TimedOut
 from rainbow.settings import Settings
 from rainbow_agents.agent import Agent
-from rainbow_agents.executors.base import Down, ExecutorDown, Happening, Up
+from rainbow_agents.executors.base import Down, ExecutorDown, ExecutorEvent, Up
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,10 +64,10 @@ def _resources(agent: Agent) -> Iterator[Finding]:
 
 
 def _executor(agent: Agent, within: float) -> Iterator[Finding]:
-    told: list[Happening] = []
+    told: list[ExecutorEvent] = []
     arrived = threading.Event()
 
-    def listen(happening: Happening) -> None:
+    def listen(happening: ExecutorEvent) -> None:
         told.append(happening)
         if isinstance(happening, Up | Down):
             arrived.set()

@@ -12,7 +12,7 @@ app = typer.Typer(add_completion=False, no_args_is_help=False, rich_markup_mode=
 Config = Annotated[Path | None, typer.Option(help="Settings file (rainbow-config.yaml).")]
 Cluster = Annotated[str | None, typer.Option(help="The cluster this agent serves.")]
 Graph = Annotated[Path | None, typer.Option(help="Resource graph (JGF or R); without it Flux is asked.")]
-Executor = Annotated[str | None, typer.Option(help="What runs the jobs: flux, flux-cli, local, dry-run.")]
+Executor = Annotated[str | None, typer.Option(help="What runs the jobs: auto, flux, flux-cli, local, dry-run.")]
 Subsystems = Annotated[Path | None, typer.Option(help="Folder of subsystem graphs (NAME-subsystem.json).")]
 StateDir = Annotated[Path | None, typer.Option(help="Where the agent keeps its journal and registration.")]
 
@@ -92,7 +92,7 @@ def enroll(
     import threading
 
     from rainbow import logs, settings
-    from rainbow_agents import enrolment
+    from rainbow_agents.registration import enrollment
 
     loaded = _settings(**_merged(context, locals()))
     logs.setup(loaded.log_level, loaded.log_format, settings.secrets(loaded))
@@ -101,7 +101,7 @@ def enroll(
     limit.daemon = True
     limit.start()
     try:
-        made = enrolment.enroll(loaded, say=lambda text: typer.echo(text, err=True), stop=stop)
+        made = enrollment.enroll(loaded, say=lambda text: typer.echo(text, err=True), stop=stop)
     finally:
         limit.cancel()
     typer.echo(f"enrolled cluster {made.cluster}: start it with `rainbow-agent run`", err=True)

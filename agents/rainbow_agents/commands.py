@@ -10,15 +10,16 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 
-from rainbow import codec, signing, topology
+from rainbow import codec, topology
 from rainbow.backoff import Backoff
 from rainbow.brokers.base import Broker, Delivery
 from rainbow.errors import BadSignature, InvalidInput
 from rainbow.models.control import AgentCommand
 from rainbow.models.wire import parse
+from rainbow.security import signing
 from rainbow_agents.executors.base import Executor
 from rainbow_agents.journal import ELSEWHERE, Journal, JournalDown
-from rainbow_agents.registration import Registrar
+from rainbow_agents.registration.client import RegistrationClient
 
 log = logging.getLogger(__name__)
 
@@ -36,13 +37,14 @@ class Commands:
         cluster: str,
         broker: Broker,
         journal: Journal,
-        registrar: Registrar,
+        executor: Executor,
+        registrar: RegistrationClient,
         resync: Callable[[], None],
         bid: Callable[[Sequence[AgentCommand]], None],
         output: Callable[[Sequence[AgentCommand]], None],
         keys_within: float = KEYS_WITHIN,
     ) -> None:
-        self.executor: Executor | None = None
+        self._executor = executor
         self._cluster = cluster
         self._broker = broker
         self._journal = journal
@@ -53,6 +55,9 @@ class Commands:
         self._keys_within = keys_within
 
     def run(self, stop: threading.Event) -> None:
+        while not self._registrar.registered:  # the registrar declares the queue
+            if stop.wait(0.1):
+                return
         consumer = self._broker.consume(topology.agent_queue(self._cluster), prefetch=_PREFETCH)
         backoff = Backoff(0.5, 10.0)
         waiting: list[tuple[float, int, Delivery]] = []
@@ -125,6 +130,5 @@ class Commands:
             return False
         for row in rows:
             log.info("cancelling", extra={"action": "cancel", "id": row.id, "attempt": row.attempt})
-            if self.executor is not None:
-                self.executor.cancel([row.held], row.cancel or "cancelled")
+            self._executor.cancel([row.held], row.cancel or "cancelled")
         return True

@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from rainbow.errors import InvalidGraph, InvalidSettings, Unavailable
-from rainbow.resources.json_stream import Blocks
-from rainbow.resources.reader import read_graph
-from rainbow.resources.summary import Summary
+from rainbow.resources.graph.json_stream import Blocks
+from rainbow.resources.readers.reader import read_graph
+from rainbow.resources.readers.summary import Summary
 from rainbow_agents.executors.base import Capacity
 
 _SUFFIXES = (".json", ".json.gz", ".json.xz", ".yaml", ".yml")
@@ -98,6 +98,11 @@ def _from_command() -> dict[str, Any]:
         )
     except subprocess.TimeoutExpired:
         raise FluxUnreachable(f"`flux kvs get resource.R` did not answer within {_FLUX_TIMEOUT:g} s") from None
+    if done.returncode != 0 and "not permitted" in done.stderr:
+        raise FluxUnreachable(
+            "this user may not read the resources of this Flux instance: run the agent as the user who owns it "
+            "(`flux getattr security.owner` shows its uid)"
+        )
     if done.returncode != 0:
         raise FluxUnreachable(f"`flux kvs get resource.R` failed: {done.stderr.strip()[:300]}")
     try:

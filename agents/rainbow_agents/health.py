@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from rainbow.errors import NotFound, RainbowError
-from rainbow_agents.identity import write_private
+from rainbow_agents.state import write_private
 
 #: Seconds between two writings of the file, and after which a file is too old to be believed.
 EVERY = 2.0

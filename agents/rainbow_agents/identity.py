@@ -6,10 +6,9 @@ repeated by the same agent. Files are 0600 and replaced whole.
 
 from __future__ import annotations
 
+import contextlib
 import json
-import os
 import secrets
-import threading
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from hashlib import sha256
@@ -17,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from rainbow.errors import InvalidSettings
+from rainbow_agents.state import private_folder, write_once, write_private
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,47 +53,41 @@ class Registration:
         return made
 
 
-def write_private(path: Path, text: str) -> None:
-    """Write `path` (0600) so that a reader sees the old text or the new, also after a power cut."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.{threading.get_ident()}")
-    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    with os.fdopen(descriptor, "w") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    temporary.replace(path)
+def _check_place(state_dir: Path) -> None:
+    """Refuse a copy of a state folder: two agents with one identity would end each other's held jobs.
+
+    Raises:
+        InvalidSettings: The folder was copied, or moved to another host.
+    """
+    try:
+        machine = Path("/etc/machine-id").read_text().strip()
+    except OSError:
+        machine = ""
+    here = f"{machine} {(state_dir / 'identity').stat().st_ino}"
+    if write_once(state_dir / "place", here) != here:
+        raise InvalidSettings(
+            f"state folder {state_dir} is a copy: its jobs and its registration belong to the agent that it was copied "
+            f"from. Start a new agent with an empty folder; or, if that agent is gone for good, remove "
+            f"{state_dir / 'place'}"
+        )
 
 
 class Identity:
     """The state folder's `identity` and `registration.json` of one cluster."""
 
     def __init__(self, state_dir: Path) -> None:
-        try:
-            state_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
+        with private_folder(state_dir):
             self.name = self._name(state_dir / "identity")
-        except OSError as exc:
-            raise InvalidSettings(f"state folder {state_dir} cannot be used: {exc.strerror}") from None
+            _check_place(state_dir)
         self._file = state_dir / "registration.json"
 
     @staticmethod
     def _name(path: Path) -> str:
-        try:
-            text = path.read_text().strip()
-            if len(text) >= 8:
-                return text
-        except FileNotFoundError:
-            pass
-        # Two agents of one cluster may start at once on one folder: the first to link its file wins.
-        fresh = secrets.token_hex(16)
-        temporary = path.with_name(f".identity.{fresh}")
-        write_private(temporary, fresh + "\n")
-        try:
-            os.link(temporary, path)
-        except FileExistsError:
-            return path.read_text().strip()
-        finally:
-            temporary.unlink()
-        return fresh
+        with contextlib.suppress(FileNotFoundError):
+            if len(path.read_text().strip()) < 8:  # cut short by a disk that was full
+                path.unlink()
+        # Two agents of one cluster may start at once on one folder: the first to write its file wins.
+        return write_once(path, secrets.token_hex(16))
 
     @property
     def owner(self) -> str:

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import cast
 
 from rainbow import plugins
 from rainbow.brokers.base import Broker
-from rainbow.errors import InvalidSettings
-from rainbow.urls import redact, split
+from rainbow.errors import InvalidSettings, TopologyMismatch
+from rainbow.paths import check_socket
+from rainbow.topology import Topology
+from rainbow.urls import addresses, redact, split
+
+log = logging.getLogger(__name__)
 
 _SCHEMES = {
+    "http": "https",
+    "https": "https",
     "amqp": "rabbitmq",
     "amqps": "rabbitmq",
     "memory": "memory",
@@ -50,16 +57,39 @@ class ConnectOptions:
 
 
 def connect(options: ConnectOptions) -> Broker:
-    """A broker for ``options.url``: ``amqp(s)://`` (RabbitMQ through pika), ``redis(s)://`` or ``kombu+SCHEME://``
-    (whatever kombu speaks), ``memory://NAME`` (inside this process), or ``PLUGIN+SCHEME://`` for others.
+    """Connect to the broker at ``options.url``.
 
-    Returns at once; the connection is made in the background. Raises InvalidSettings, UnknownPlugin.
+    Schemes: ``amqp(s)://`` (RabbitMQ through pika), ``redis(s)://`` or ``kombu+SCHEME://`` (kombu), ``memory://NAME``
+    (inside this process), ``https://`` (through `rainbow web`, for submitters), ``PLUGIN+SCHEME://`` for others.
+    RabbitMQ may have several addresses: URLs separated by
+    commas, or hosts within one. They are tried in turn. Returns at once; the connection is made in the background.
+
+    Raises:
+        InvalidSettings: A URL without a scheme, or several addresses for another broker.
+        UnknownPlugin: No plugin serves the scheme.
     """
-    scheme = split(options.url, "broker").scheme
-    name = _SCHEMES.get(scheme) or scheme.partition("+")[0]
+    check_socket(options.url)
+    schemes = [split(url, "broker").scheme for url in addresses(options.url, "broker")]
+    names = {_SCHEMES.get(scheme) or scheme.partition("+")[0] for scheme in schemes}
+    name = names.pop()
+    if names or (len(schemes) > 1 and name != "rabbitmq"):
+        raise InvalidSettings("only RabbitMQ (amqp:// and amqps://) may have several broker URLs")
     if not name:
         raise InvalidSettings(f"broker URL {redact(options.url)!r} has no scheme: use amqp://USER@HOST/VHOST")
     return cast(Broker, plugins.load("rainbow.brokers", name)(options))
 
 
-__all__ = ["Broker", "ConnectOptions", "Tls", "connect", "redact"]
+def declare(broker: Broker, topology: Topology) -> None:
+    """Declare `topology`, and work with queues that have other limits than wanted: that is logged.
+
+    Raises TopologyMismatch for other differences.
+    """
+    try:
+        broker.declare(topology)
+    except TopologyMismatch as exc:
+        if not exc.tolerable:
+            raise
+        log.warning("%s", exc, extra={"action": "broker.limits-differ"})
+
+
+__all__ = ["Broker", "ConnectOptions", "Tls", "connect", "declare", "redact"]

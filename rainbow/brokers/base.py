@@ -62,14 +62,19 @@ class Delivery:
 
 @dataclass(frozen=True, slots=True)
 class QueueStats:
+    """Ready messages and consumers of one queue."""
+
     messages: int
     consumers: int
 
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """How the connection is: `blocked` holds the broker's reason while it takes no messages, `problem` what stood in
-    the way of the last try to connect, while there is no connection."""
+    """The state of a connection.
+
+    `blocked` is the broker's reason while it takes no messages. `problem` is the reason why the last attempt to
+    connect failed, while there is no connection.
+    """
 
     connected: bool
     blocked: str | None = None
@@ -189,7 +194,10 @@ class Broker(Protocol):
         """Delete queues with what is in them. A queue that is not there is fine."""
 
     def publish(self, messages: Sequence[Message]) -> Receipt:
-        """Send messages in order, without waiting: the receipt tells. Bounded: blocks while too much is in flight."""
+        """Send messages in order, without waiting: the receipt has the outcomes.
+
+        Bounded: blocks while too much is in flight.
+        """
 
     def consume(self, queue: str, *, prefetch: int) -> Consumer:
         """Subscribe; at most `prefetch` deliveries are held unsettled. A queue that is not there yet is waited for."""

@@ -25,4 +25,5 @@ def topic_pattern(pattern: str) -> re.Pattern[str]:
 
 
 def matches(exchange_type: str | None, pattern: str, key: str) -> bool:
+    """Whether a binding of an exchange routes the key: ``*`` is one word of a topic, ``#`` any number of words."""
     return topic_pattern(pattern).fullmatch(key) is not None if exchange_type == "topic" else pattern == key

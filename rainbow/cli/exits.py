@@ -1,7 +1,8 @@
 """The one place that turns what happens into an exit code and, when it went wrong, one plain line.
 
 0 done; 1 the job was refused, failed or unplaceable; 2 wrong use; 3 denied; 4 broker or store out of reach;
-5 no such thing; 124 timed out; 130 interrupted; 141 the reader of our output went away.
+5 no such thing; 124 timed out; 130 interrupted; 141 the reader of our output went away. ``rainbow submit --wait`` and
+``rainbow attach`` end with the exit code of the job.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from collections.abc import Sequence
 
 import typer
 
-from rainbow.cli import output
+from rainbow.cli.render import output
 from rainbow.errors import RainbowError
 
 #: The base of typer's errors of wrong use, wherever the installed release keeps it.
@@ -22,16 +23,27 @@ _PIPE = 141
 
 
 def run(args: Sequence[str] | None = None) -> int:
-    """Run the command line with `args` (those of the process if None) and give the exit code."""
+    """Run the command line with `args` (those of the process if None) and return the exit code."""
+    json_before = output.as_json.set(False)
+    failure_before = output.failure.set(None)
+    rescued_before = output.rescued.set(False)
+    try:
+        return _reported(_run(args))
+    finally:
+        output.as_json.reset(json_before)
+        output.failure.reset(failure_before)
+        output.rescued.reset(rescued_before)
+
+
+def _run(args: Sequence[str] | None) -> int:
     from rainbow.cli.app import command
 
-    debug = bool(os.environ.get("RAINBOW_DEBUG"))
-    token = output.as_json.set(False)
     try:
         try:
             code = command().main(args, prog_name="rainbow", standalone_mode=False)
         finally:
-            sys.stdout.flush()
+            if sys.stdout is not None:
+                sys.stdout.flush()
     except BrokenPipeError:
         return _pipe()
     except SystemExit as exc:  # typer's own answer to a broken pipe; also the end of shell completion
@@ -41,21 +53,30 @@ def run(args: Sequence[str] | None = None) -> int:
     except (KeyboardInterrupt, typer.Abort):
         return _INTERRUPTED
     except Exception as exc:
-        if debug:
+        if os.environ.get("RAINBOW_DEBUG") and sys.stderr is not None:
             import traceback
 
             from rainbow.logs import redact
 
             sys.stderr.write(redact(traceback.format_exc()))
-        return _failed(exc)
-    finally:
-        output.as_json.reset(token)
+        try:
+            return _failed(exc)
+        except BrokenPipeError:
+            return _pipe()
     return code if isinstance(code, int) else 0
 
 
+def _reported(code: int) -> int:
+    """Report output that could not be written."""
+    why = output.failure.get()
+    if why is None:
+        return code
+    output.note(f"rainbow: standard output cannot be written: {why}")
+    return code if output.rescued.get() else code or 1
+
+
 def _pipe() -> int:
-    """What is still buffered has nowhere to go: without this, Python complains when it ends."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.__stdout__.fileno() if sys.__stdout__ else 1)
+    output.drop()
     return _PIPE
 
 
@@ -66,6 +87,8 @@ def _failed(exc: Exception) -> int:
         return _say("usage", _usage(exc), 2)
     if isinstance(exc, OSError) and exc.filename is not None:
         return _say("invalid", f"{exc.filename}: {exc.strerror}", 2)
+    if isinstance(exc, OSError) and exc.errno is not None:
+        return _say("error", str(exc.strerror), 1)
     text = f"unexpected {type(exc).__name__}: {exc}" if str(exc) else f"unexpected {type(exc).__name__}"
     return _say("error", f"{text} (this is a bug; RAINBOW_DEBUG=1 shows where)", 1)
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 from typing import Annotated
-from uuid import UUID
 
 import typer
 
-from rainbow.cli.output import as_json
-from rainbow.errors import InvalidInput
+from rainbow.cli import completion
+from rainbow.cli.jobids import check
+from rainbow.cli.render.output import as_json
+from rainbow.paths import expand
 
 
 def _config(ctx: typer.Context, value: Path | None) -> Path | None:
@@ -27,17 +28,14 @@ def secret_text(value: str | None) -> str | None:
     if value is None or not value.startswith("@"):
         return value
     try:
-        return Path(value[1:]).expanduser().read_text().strip()
+        return expand(value[1:]).read_text().strip()
     except (OSError, UnicodeDecodeError) as exc:
         raise typer.BadParameter(f"{value[1:]}: {getattr(exc, 'strerror', None) or 'not text'}") from None
 
 
 def _job_ids(value: str | list[str] | None) -> str | list[str] | None:
     for text in [value] if isinstance(value, str) else value or ():
-        try:
-            UUID(text)
-        except ValueError:
-            raise InvalidInput(f"{text[:80]!r} is no job id: give the UUID that `rainbow submit` printed") from None
+        check(text)
     return value
 
 
@@ -61,18 +59,48 @@ Limit = Annotated[float, typer.Option("--timeout", min=0.1, metavar="SECONDS", h
 WaitLimit = Annotated[
     float | None, typer.Option("--timeout", min=0.0, metavar="SECONDS", help="Give up after this long (exit 124).")
 ]
-Cluster = Annotated[str, typer.Argument(metavar="CLUSTER", help="Name of a cluster.", show_default=False)]
+Cluster = Annotated[
+    str,
+    typer.Argument(
+        metavar="CLUSTER", help="Name of a cluster.", show_default=False, autocompletion=completion.clusters
+    ),
+]
 Clusters = Annotated[
     list[str] | None,
-    typer.Option("--cluster", "-C", metavar="NAME", help="Only this cluster or @group; may be repeated."),
+    typer.Option(
+        "--cluster",
+        "-C",
+        metavar="NAME",
+        help="Only this cluster or @group; may be repeated.",
+        autocompletion=completion.clusters_and_groups,
+    ),
 ]
-JobId = Annotated[str, typer.Argument(metavar="ID", help="UUID of a job.", show_default=False, callback=_job_ids)]
+_AN_ID = "UUID of a job, its first 4 digits or more, @- for your last one, or %NAME"
+JobId = Annotated[
+    str,
+    typer.Argument(
+        metavar="ID", help=f"{_AN_ID}.", show_default=False, callback=_job_ids, autocompletion=completion.jobs
+    ),
+]
 JobIds = Annotated[
-    list[str], typer.Argument(metavar="ID...", help="UUIDs of jobs.", show_default=False, callback=_job_ids)
+    list[str],
+    typer.Argument(
+        metavar="ID...",
+        help=f"{_AN_ID}; - reads ids from standard input.",
+        show_default=False,
+        callback=_job_ids,
+        autocompletion=completion.active_jobs,
+    ),
 ]
 SomeJobIds = Annotated[
     list[str] | None,
-    typer.Argument(metavar="[ID...]", help="UUIDs of jobs; else your newest.", show_default=False, callback=_job_ids),
+    typer.Argument(
+        metavar="[ID...]",
+        help=f"{_AN_ID}; - reads ids from standard input.",
+        show_default=False,
+        callback=_job_ids,
+        autocompletion=completion.active_jobs,
+    ),
 ]
 Nodes = Annotated[
     Path | None,

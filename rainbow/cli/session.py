@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from rainbow.cli.render import output
+from rainbow.errors import TimedOut
 
 if TYPE_CHECKING:
     from rainbow.client import Client
@@ -50,3 +53,20 @@ def client(config: Path | None, token: str | None = None, timeout: float = 30.0)
 
     with Client(settings=load_settings(config), token=token, timeout=timeout, name="rainbow-cli") as made:
         yield made
+
+
+@contextmanager
+def interruptible(ids: Sequence[str]) -> Iterator[None]:
+    """On Ctrl-C or at a time limit, say that these jobs go on, and how to end them."""
+    try:
+        yield
+    except (KeyboardInterrupt, TimedOut):
+        output.note(_goes_on(ids))
+        raise
+
+
+def _goes_on(ids: Sequence[str]) -> str:
+    """Say after Ctrl-C that jobs go on, and how to end them."""
+    if len(ids) == 1:
+        return f"rainbow: job {ids[0]} goes on: `rainbow attach {ids[0]}` follows it, `rainbow cancel {ids[0]}` ends it"
+    return f"rainbow: {len(ids)} jobs go on: `rainbow cancel ID...` ends them"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -46,12 +47,51 @@ def seconds(text: str, option: str) -> float:
         raise InvalidInput(f"{option} {text!r} is no length of time: write 90, 30s, 10m, 12h or 30d") from None
 
 
+def moment(text: str, option: str) -> float:
+    """A time in seconds since 1970: such a number, or RFC 3339 text. Without a zone it is the local time.
+
+    Raises InvalidInput naming the option."""
+    from datetime import datetime
+
+    value = typed(text)
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return float(value)
+    try:
+        return datetime.fromisoformat(text).astimezone().timestamp()
+    except (ValueError, OverflowError):
+        raise InvalidInput(f"{option} {text!r} is no time: write 2026-05-01T12:00:00 or seconds since 1970") from None
+
+
+def text_of_stdin(option: str) -> str:
+    """All of standard input. Raises InvalidInput naming the option it stands in for."""
+    try:
+        text = sys.stdin.read() if sys.stdin is not None else ""
+    except UnicodeDecodeError:
+        raise InvalidInput(f"{option} -: standard input is not text") from None
+    if not text.strip():
+        raise InvalidInput(f"{option} -: standard input is empty")
+    return text
+
+
+def time_limit(text: str, option: str) -> float:
+    """A time limit in seconds, as Slurm and Flux write it: a bare number is minutes. Raises InvalidInput naming the
+    option."""
+    from rainbow.jobspec.durations import read_time_limit
+
+    try:
+        return read_time_limit(text)
+    except InvalidInput:
+        raise InvalidInput(
+            f"{option} {text!r} is no time limit: write minutes, or 30s, 1h30m, HH:MM:SS, D-HH:MM:SS"
+        ) from None
+
+
 def flat_file(path: Path) -> dict[str, Any]:
-    """A file of flat keys and values (JSON or YAML). Raises InvalidInput."""
+    """A file of flat keys and values (JSON or YAML; ``-`` is standard input). Raises InvalidInput."""
     import yaml
 
     try:
-        data = yaml.safe_load(path.read_text())
+        data = yaml.safe_load(text_of_stdin("--file") if str(path) == "-" else path.read_text())
     except (OSError, UnicodeDecodeError) as exc:
         raise InvalidInput(f"{path}: {getattr(exc, 'strerror', None) or 'not UTF-8 text'}") from None
     except (yaml.YAMLError, RecursionError):

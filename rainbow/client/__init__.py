@@ -1,8 +1,9 @@
 """The Python client: ``Client().submit(command=["hostname"], nodes=2).wait()``."""
 
 from rainbow.client.client import Client
+from rainbow.client.follower import Follower
 from rainbow.client.job import Job
 from rainbow.client.submission import JobFields
-from rainbow.client.views import Cancelled, ClusterView, EnrolmentView, Registration
+from rainbow.client.views import Cancelled, ClusterView, EnrollmentView, Registration
 
-__all__ = ["Cancelled", "Client", "ClusterView", "EnrolmentView", "Job", "JobFields", "Registration"]
+__all__ = ["Cancelled", "Client", "ClusterView", "EnrollmentView", "Follower", "Job", "JobFields", "Registration"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from types import TracebackType
 from typing import Any, Self, Unpack
 
@@ -10,22 +10,22 @@ from pydantic import SecretStr
 
 from rainbow import settings as settings_module
 from rainbow.brokers.base import Broker, Message
+from rainbow.client.clusters import Clusters, with_each
 from rainbow.client.connection import Connection
 from rainbow.client.credentials import Credentials
 from rainbow.client.job import Job
 from rainbow.client.output import pieces
 from rainbow.client.submission import JobFields, build, message
-from rainbow.client.views import Cancelled, ClusterView, EnrolmentView, Registration
-from rainbow.client.watching import CHUNK, changes
-from rainbow.errors import Denied, NotFound, TimedOut
-from rainbow.models.asking import MAX_OUTPUT, Output
-from rainbow.models.cluster import StateValue
-from rainbow.models.job import Answer, JobRecord
+from rainbow.client.views import Cancelled
+from rainbow.client.watching import CHUNK, Ids, changes
+from rainbow.errors import Denied, InvalidInput, NotFound, TimedOut
+from rainbow.models.job import STATES, Answer, JobRecord
+from rainbow.models.requests import MAX_OUTPUT, Output
 from rainbow.models.wire import parse
 from rainbow.settings import Settings
 
 
-class Client:
+class Client(Clusters):
     """A connection to rainbow. Safe to use from several threads; close it, or use it in a ``with`` statement.
 
     `url` of the broker and `token` go before what `settings` say; without `settings` they are read as the command
@@ -66,6 +66,11 @@ class Client:
     def close(self) -> None:
         """Disconnect. Idempotent. Jobs go on."""
         self._connection.close()
+
+    @property
+    def subjects(self) -> frozenset[str]:
+        """The subjects that this client submits as, by its tokens."""
+        return self._credentials.subjects()
 
     # -- jobs ----------------------------------------------------------------------------------------
 
@@ -111,18 +116,20 @@ class Client:
                 jobs = self._connection.call("status", token, timeout, ids=part)["jobs"]
                 found.update((job["id"], parse(JobRecord, job)) for job in jobs if job is not None)
 
-        self._with_each(self._credentials.for_jobs(), ids, found, ask)
+        with_each(self._credentials.for_jobs(), ids, found, ask)
         return [found.get(job_id) for job_id in ids]
 
     def jobs(self, *, state: str | None = None, cluster: str | None = None, limit: int = 100) -> list[JobRecord]:
         """The newest jobs one may see, newest first, without their history."""
+        if state is not None and state not in STATES:
+            raise InvalidInput(f"no state {state!r}: choose of {', '.join(STATES)}")
         found: dict[str, JobRecord] = {}
 
         def ask(token: str, _: list[str]) -> None:
             jobs = self._connection.call("jobs", token, state=state, cluster=cluster, limit=limit)["jobs"]
             found.update((job["id"], parse(JobRecord, job)) for job in jobs)
 
-        self._with_each(self._credentials.for_jobs(), (), found, ask)
+        with_each(self._credentials.for_jobs(), (), found, ask)
         newest = sorted(found.values(), key=lambda record: min(record.times.values(), default=0.0), reverse=True)
         return newest[:limit] if len(self._credentials.for_jobs()) > 1 else list(found.values())
 
@@ -141,11 +148,11 @@ class Client:
                 jobs = self._connection.call("cancel", token, ids=part, reason=reason)["jobs"]
                 found.update((job["id"], parse(Cancelled, job)) for job in jobs if job is not None)
 
-        self._with_each(tokens, ids, found, ask)
+        with_each(tokens, ids, found, ask)
         return [found.get(job_id) for job_id in ids]
 
-    def events(self, ids: Sequence[str], *, timeout: float | None = None, patient: bool = False) -> Iterator[JobRecord]:
-        """The record of each job as it is now, then each time it changes, until all have ended.
+    def events(self, ids: Ids, *, timeout: float | None = None, patient: bool = False) -> Iterator[JobRecord]:
+        """The record of each job as it is now, then each time it changes, until all have ended (see `Ids`).
 
         Raises NotFound for a job nobody knows, unless `patient`; TimedOut after `timeout` seconds (None: no limit).
         """
@@ -200,112 +207,13 @@ class Client:
     def logs(self, job_id: str, *, follow: bool = False, timeout: float | None = None) -> Iterator[Output]:
         """A job's output piece by piece: what there is, or, to `follow`, until the job has ended. Raises as `output`;
         TimedOut after `timeout` seconds (None: no limit)."""
-        return pieces(lambda **where: self.output(job_id, timeout=self.timeout / 3, **where), follow, timeout)
+        return pieces(self.output_fetcher(job_id), follow, timeout)
 
-    # -- clusters ------------------------------------------------------------------------------------
+    def output_fetcher(self, job_id: str) -> Callable[..., Output]:
+        """What fetches pieces of a job's output, for `rainbow.client.output.OutputReader`."""
+        return lambda **where: self.output(job_id, timeout=self.timeout / 3, **where)
 
-    def clusters(self) -> list[ClusterView]:
-        """All registered clusters one may see, by name."""
-        return self._clusters(None)
-
-    def cluster(self, name: str) -> ClusterView:
-        """One cluster. Raises NotFound."""
-        found = self._clusters(name)
-        if not found:
-            raise NotFound(f"no cluster {name!r} is registered, or your token does not cover it")
-        return found[0]
-
-    def _clusters(self, name: str | None) -> list[ClusterView]:
-        found: dict[str, ClusterView] = {}
-
-        def ask(token: str, _: list[str]) -> None:
-            try:
-                listed = self._connection.call("clusters", token, name=name)["clusters"]
-            except NotFound:  # another token may cover it
-                return
-            found.update((item["name"], parse(ClusterView, item)) for item in listed)
-
-        self._with_each(self._credentials.for_clusters(), (name,) if name else (), found, ask)
-        return [found[key] for key in sorted(found)]
-
-    def register(
-        self,
-        cluster: str,
-        *,
-        identity: str,
-        summary: bytes | None = None,
-        graph: Mapping[str, Any] | None = None,
-        subsystems: Mapping[str, Mapping[str, Any]] | None = None,
-        matcher: str = "count",
-        secret: str | None = None,
-    ) -> Registration:
-        """Register a cluster, or change it: with its folded `summary` (`rainbow.resources.Summary.to_bytes`), or a
-        resource graph as it is (JGF or R).
-
-        `identity` marks the place that registers: only the same one may repeat and change it; any other gets
-        Conflict. `secret` is the first rainbow's registration secret, where the scheduler allows it.
-        """
-        token = None if secret and not self._credentials.only else self._credentials.for_cluster()
-        result = self._connection.call(
-            "register",
-            token,
-            cluster=cluster,
-            identity=identity,
-            summary=summary,
-            graph=dict(graph) if graph is not None else None,
-            subsystems={key: dict(value) for key, value in (subsystems or {}).items()},
-            matcher=matcher,
-            secret=secret,
-        )
-        return parse(Registration, result)
-
-    def delete(self, cluster: str) -> None:
-        """Forget a cluster, its queues and keys. Jobs waiting in its queue go back to the scheduler."""
-        self._administer("delete", cluster)
-
-    def set_subsystem(self, cluster: str, name: str, graph: Mapping[str, Any]) -> list[str]:
-        """Add or replace a subsystem (JGF); gives the names of all."""
-        return list(self._administer("subsystem-set", cluster, name=name, graph=dict(graph))["subsystems"])
-
-    def remove_subsystem(self, cluster: str, name: str) -> list[str]:
-        """Remove a subsystem; gives the names of those left. Raises NotFound."""
-        return list(self._administer("subsystem-remove", cluster, name=name)["subsystems"])
-
-    def set_state(self, cluster: str, values: Mapping[str, StateValue]) -> dict[str, StateValue]:
-        """Merge values into the cluster's state; gives what was set."""
-        report = {"cluster": cluster, "values": dict(values), "heartbeat": False}
-        token = self._credentials.for_cluster(cluster)
-        return dict(self._connection.call("state", token, report=report)["values"])
-
-    def drain(self, cluster: str, reason: str = "drained") -> None:
-        """No new jobs for this cluster, until `resume`."""
-        self._administer("drain", cluster, reason=reason)
-
-    def resume(self, cluster: str) -> None:
-        self._administer("resume", cluster)
-
-    def groups(self) -> dict[str, list[str]]:
-        """The clusters of each group."""
-        return dict(self._connection.call("groups", self._credentials.for_cluster())["groups"])
-
-    def set_group(self, group: str, clusters: Sequence[str]) -> dict[str, list[str]]:
-        """Make `group` (``@name``) exactly these clusters; none removes it. Gives all groups."""
-        token = self._credentials.for_cluster()
-        return dict(self._connection.call("group-set", token, group=group, clusters=list(clusters))["groups"])
-
-    def revoke(self, *, jti: str | None = None, sub: str | None = None) -> dict[str, Any]:
-        """Revoke one token, or all tokens of a subject issued until now."""
-        return dict(self._connection.call("revoke", self._credentials.for_cluster(), jti=jti, sub=sub)["revoked"])
-
-    def enrolments(self) -> list[EnrolmentView]:
-        """The agents that ask to be let in, newest first. For an administrator."""
-        found = self._connection.call("enrolments", self._credentials.for_cluster())["enrolments"]
-        return [parse(EnrolmentView, item) for item in found]
-
-    def decide_enrolment(self, code: str, *, approve: bool) -> EnrolmentView:
-        """Let the agent in that shows `code`, or not. Raises NotFound."""
-        token = self._credentials.for_cluster()
-        return parse(EnrolmentView, self._connection.call("enrolment-decide", token, code=code, approve=approve))
+    # -- rainbow itself -----------------------------------------------------------------------------
 
     def waiting(self, queues: Iterable[str]) -> dict[str, int | None]:
         """How many messages wait in queues of the broker; None for those that are not there or may not be looked at."""
@@ -321,36 +229,6 @@ class Client:
     def ping(self, timeout: float | None = None) -> dict[str, Any]:
         """The registrar's ``version`` and ``time``."""
         return self._connection.call("ping", None, timeout)
-
-    # -- inside --------------------------------------------------------------------------------------
-
-    def _administer(self, op: str, cluster: str, **fields: Any) -> dict[str, Any]:
-        return self._connection.call(op, self._credentials.for_cluster(cluster), cluster=cluster, **fields)
-
-    @staticmethod
-    def _with_each(
-        tokens: Sequence[str],
-        names: Sequence[str],
-        found: Mapping[str, Any],
-        ask: Callable[[str, list[str]], None],
-    ) -> None:
-        """Ask with one token after the other until all `names` are found (with all of them if there are no names).
-
-        A token that is refused does not spoil the others; if all are, the first refusal is raised.
-        """
-        refused: Denied | None = None
-        answered = False
-        for token in tokens:
-            missing = [name for name in names if name not in found]
-            if names and not missing:
-                return
-            try:
-                ask(token, missing)
-                answered = True
-            except Denied as exc:
-                refused = refused or exc
-        if refused is not None and not answered:
-            raise refused
 
 
 def _chunks(ids: Sequence[str]) -> Iterator[list[str]]:

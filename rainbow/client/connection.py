@@ -12,7 +12,7 @@ from rainbow.brokers import connect, redact
 from rainbow.brokers.base import Broker, Message, Receipt
 from rainbow.client.credentials import Credentials, peek
 from rainbow.client.mailbox import Mailbox
-from rainbow.client.reach import why_not
+from rainbow.client.reachability import why_not
 from rainbow.client.rpc import Rpc
 from rainbow.errors import (
     BrokerBlocked,
@@ -128,7 +128,8 @@ class Connection:
 
 
 def connect_options(settings: Settings, credentials: Credentials, name: str) -> Any:
-    if not settings.broker.oauth:
+    over_https = settings.broker.url.get_secret_value().partition("://")[0] in ("https", "http")
+    if not settings.broker.oauth and not over_https:
         return settings_module.connect_options(settings, name)
     user = str(peek(credentials.for_broker()).get("sub") or "rainbow")
     return settings_module.connect_options(settings, name, user=user, password=credentials.for_broker)

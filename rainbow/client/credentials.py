@@ -98,6 +98,12 @@ class Credentials:
         """Those whose jobs one may see, one of each subject; an administrator's sees all. Raises Denied without any."""
         return self._each(roles=("submit", "agent"))
 
+    def subjects(self) -> frozenset[str]:
+        """The subjects of the tokens that submit."""
+        tokens = [self.only] if self.only else _distinct((self.own, *self.clusters.values()))
+        claims = [peek(token) for token in tokens if token]
+        return frozenset(str(c["sub"]) for c in claims if c.get("sub") and c.get("role") in ("submit", "admin"))
+
     def for_clusters(self) -> list[str]:
         """Those whose clusters one may see; an administrator's sees all. Raises Denied without any."""
         return self._each(roles=("submit", "agent", "register"))

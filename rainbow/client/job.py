@@ -3,28 +3,45 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, NoReturn
+from collections.abc import Generator, Iterator, Sequence
+from html import escape
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
 from rainbow import codec
 from rainbow.client.mailbox import Slot
 from rainbow.client.views import Cancelled
-from rainbow.errors import Denied, InvalidInput, NotFound, TimedOut, Unavailable
+from rainbow.errors import Denied, InvalidInput, NotFound, RainbowError, Refused, TimedOut, Unavailable
 from rainbow.models.job import TERMINAL, Answer, JobRecord
 from rainbow.models.wire import parse
 
 if TYPE_CHECKING:
-    from rainbow.client.client import Client
-    from rainbow.models.asking import Output
+    from rainbow.brokers.base import Delivery
+    from rainbow.models.requests import Output
 
 #: Seconds without the scheduler's answer before the job's record is looked at: it may have been lost on its way.
 _LOOK_AFTER = 5.0
 
 
+class JobClient(Protocol):
+    """What a job needs of the client that submitted it."""
+
+    timeout: float
+
+    def status(self, ids: Sequence[str], timeout: float | None = None) -> list[JobRecord | None]: ...
+
+    def events(
+        self, ids: Sequence[str], *, timeout: float | None = None, patient: bool = False
+    ) -> Iterator[JobRecord]: ...
+
+    def logs(self, job_id: str, *, follow: bool = False, timeout: float | None = None) -> Iterator[Output]: ...
+
+    def cancel(self, ids: Sequence[str], *, reason: str = ...) -> list[Cancelled | None]: ...
+
+
 class Job:
     """A handle on a job. `id` is its UUID; submitting the same id again gives the same job."""
 
-    def __init__(self, client: Client, job_id: str, slot: Slot | None = None, *, recorded: bool = True) -> None:
+    def __init__(self, client: JobClient, job_id: str, slot: Slot | None = None, *, recorded: bool = True) -> None:
         self.id = job_id
         self._client = client
         self._slot = slot
@@ -33,6 +50,23 @@ class Job:
 
     def __repr__(self) -> str:
         return f"Job({self.id!r})"
+
+    def _repr_html_(self) -> str:
+        """For notebooks: the job with its state."""
+        try:
+            record = self.status()
+        except RainbowError as exc:
+            return f"<code>{self.id}</code>: {escape(str(exc))}"
+        where = f" on {escape(record.cluster)}" if record.cluster else ""
+        name = f"<b>{escape(record.name)}</b> " if record.name else ""
+        tail = f"<pre>{escape(record.output)}</pre>" if record.output else ""
+        return f"{name}<code>{self.id}</code>: {record.state}{where}{tail}"
+
+    def __await__(self) -> Generator[Any, None, JobRecord]:
+        """``await job`` is `result` without blocking the loop."""
+        import asyncio  # not for programs that never await
+
+        return asyncio.to_thread(self.result).__await__()
 
     @property
     def answer(self) -> Answer:
@@ -49,6 +83,13 @@ class Job:
             self._answer = self._await(self._client.timeout if timeout is None else timeout)
         return self._answer
 
+    def poll_answer(self) -> Answer | None:
+        """The scheduler's answer if it has arrived, None if not. Does not wait."""
+        if self._answer is None and self._slot is not None:
+            delivery = self._slot.wait(0.0)
+            self._answer = _read(delivery) if delivery is not None else None
+        return self._answer
+
     def status(self) -> JobRecord:
         """What is known of the job now. Raises NotFound while no scheduler has seen it."""
         return self._client.status([self.id])[0] or self._missing()
@@ -62,12 +103,20 @@ class Job:
         if self._slot is not None:
             answer = _good(self.wait_answer(float("inf") if timeout is None else timeout))
             if answer.status in TERMINAL:
-                return _record(answer)
+                return record_of(answer)
         left = None if timeout is None else max(0.0, timeout - (time.monotonic() - begun))
         last: JobRecord | None = None
         for record in self._client.events([self.id], timeout=left, patient=True):
             last = record
         return last or self._missing()
+
+    def result(self, timeout: float | None = None) -> JobRecord:
+        """The job's record once it has completed. Raises Refused when it ended in any other way, else as `wait`."""
+        record = self.wait(timeout)
+        if record.state != "completed":
+            why = record.detail or (f"exit {record.returncode}" if record.returncode is not None else record.code)
+            raise Refused(f"job {self.id} {record.state}{f': {why}' if why else ''}")
+        return record
 
     def events(self, timeout: float | None = None) -> Iterator[JobRecord]:
         """The job's record each time it changes, until it has ended."""
@@ -91,7 +140,7 @@ class Job:
         while (left := end - time.monotonic()) > 0:
             delivery = self._slot.wait(min(left, _LOOK_AFTER)) if self._slot is not None else None
             if delivery is not None:
-                return parse(Answer, codec.decode(delivery.body, delivery.content_type, max_bytes=_MAX_ANSWER))
+                return _read(delivery)
             if not self._recorded:
                 continue
             answer = self._from_record(min(_LOOK_AFTER, end - time.monotonic()))
@@ -115,6 +164,10 @@ class Job:
 _MAX_ANSWER = 64 << 20
 
 
+def _read(delivery: Delivery) -> Answer:
+    return parse(Answer, codec.decode(delivery.body, delivery.content_type, max_bytes=_MAX_ANSWER))
+
+
 def _good(answer: Answer) -> Answer:
     if answer.status == "denied":
         raise Denied(answer.error or "the job was denied")
@@ -123,7 +176,8 @@ def _good(answer: Answer) -> Answer:
     return answer
 
 
-def _record(answer: Answer) -> JobRecord:
+def record_of(answer: Answer) -> JobRecord:
+    """Return the record that an answer stands for when it ends the job."""
     return parse(
         JobRecord,
         {"id": answer.id, "state": answer.status, "detail": answer.error, "answer": answer.model_dump(mode="json")},

@@ -8,12 +8,32 @@ from __future__ import annotations
 import queue
 import threading
 import uuid
+from collections.abc import Callable
+from typing import Protocol
 from weakref import WeakValueDictionary
 
 from rainbow.brokers.base import REPLIES, Broker, Consumer, Delivery
 from rainbow.errors import RainbowError
 
 _PREFETCH = 1000
+
+
+class _Arrived(Protocol):
+    """Where the answers to a slot go."""
+
+    def put(self, item: Delivery, /) -> None: ...
+
+    def get(self, block: bool = True, timeout: float | None = None) -> Delivery: ...
+
+
+class _Sink:
+    """Hands each answer to a function: nobody waits for it."""
+
+    def __init__(self, put: Callable[[Delivery], None]) -> None:
+        self.put = put
+
+    def get(self, block: bool = True, timeout: float | None = None) -> Delivery:
+        raise queue.Empty
 
 
 class Slot:
@@ -25,7 +45,7 @@ class Slot:
 
     __slots__ = ("__weakref__", "_arrived", "address", "id")
 
-    def __init__(self, correlation_id: str, address: str, arrived: queue.SimpleQueue[Delivery]) -> None:
+    def __init__(self, correlation_id: str, address: str, arrived: _Arrived) -> None:
         self.id = correlation_id
         self.address = address
         self._arrived = arrived
@@ -60,8 +80,20 @@ class Mailbox:
         """How often the connection was made anew: what was on its way to us then is lost."""
         return self._broker.status.reconnects
 
-    def open(self, correlation_id: str | None = None, *, into: Slot | None = None) -> Slot:
-        """A slot for `correlation_id` (a new one if None); what arrives goes into the queue of `into` if given."""
+    def open(
+        self,
+        correlation_id: str | None = None,
+        *,
+        into: Slot | None = None,
+        sink: Callable[[Delivery], None] | None = None,
+    ) -> Slot:
+        """A slot for `correlation_id` (a new one if None).
+
+        Args:
+            correlation_id: what the answers carry.
+            into: a slot whose queue takes what arrives here.
+            sink: is called with what arrives, in the thread of the mailbox.
+        """
         name = correlation_id or str(uuid.uuid4())
         with self._lock:
             if self._closed.is_set():
@@ -71,7 +103,8 @@ class Mailbox:
                 threading.Thread(
                     target=self._receive, args=(self._consumer,), name="rainbow-answers", daemon=True
                 ).start()
-            slot = Slot(name, self._consumer.address, queue.SimpleQueue() if into is None else into._arrived)
+            arrived = _Sink(sink) if sink is not None else queue.SimpleQueue() if into is None else into._arrived
+            slot = Slot(name, self._consumer.address, arrived)
             self._slots[name] = slot
             return slot
 

@@ -10,40 +10,66 @@ from rainbow.backoff import Backoff
 from rainbow.errors import TimedOut
 
 if TYPE_CHECKING:
-    from rainbow.models.asking import Output
+    from rainbow.models.requests import Output
 
 #: Seconds between two looks at a job that writes, and that has been quiet for a while.
-_SOON, _LATER = 0.3, 3.0
+SOON, LATER = 0.3, 3.0
+
+
+class OutputReader:
+    """Reads on from where the last piece ended, and from the start when the job runs again elsewhere.
+
+    Args:
+        fetch: returns the piece of both streams from the byte offsets `stdout` and `stderr` on.
+    """
+
+    def __init__(self, fetch: Callable[..., Output]) -> None:
+        self._fetch = fetch
+        self._stdout = self._stderr = self._attempt = 0
+        self._found_any = False
+
+    def read(self) -> tuple[Output, bool]:
+        """Return the next piece, and whether there is more of it right now.
+
+        A piece that is only what was recorded (`source` ``tail``) has no text once pieces came from the job itself:
+        it would be a repetition.
+        """
+        piece = self._fetch(stdout=self._stdout, stderr=self._stderr)
+        if self._attempt and piece.attempt > self._attempt:
+            self._stdout = self._stderr = self._attempt = 0
+            self._found_any = False
+            piece = self._fetch(stdout=0, stderr=0)
+        self._attempt = piece.attempt
+        if piece.source != "job":
+            return (piece.model_copy(update={"stdout": ""}) if self._found_any else piece), False
+        moved = (piece.stdout_next, piece.stderr_next) != (self._stdout, self._stderr)
+        self._stdout, self._stderr = piece.stdout_next, piece.stderr_next
+        self._found_any = self._found_any or bool(piece.stdout or piece.stderr)
+        return piece, piece.more and moved and not piece.ended
 
 
 def pieces(fetch: Callable[..., Output], follow: bool, timeout: float | None) -> Iterator[Output]:
-    """What `fetch` gives from where the piece before ended; to `follow`, until the job has ended."""
+    """Yield what `fetch` returns from where the piece before ended; to `follow`, until the job has ended.
+
+    Raises:
+        TimedOut: the job has not ended within `timeout` seconds.
+    """
     end = None if timeout is None else time.monotonic() + timeout
-    pause = Backoff(_SOON, _LATER)
-    stdout = stderr = attempt = 0
-    found_any = False
+    pause = Backoff(SOON, LATER)
+    reader = OutputReader(fetch)
     while True:
-        piece = fetch(stdout=stdout, stderr=stderr)
-        if attempt and piece.attempt > attempt:  # it runs anew, elsewhere
-            stdout, stderr, attempt, found_any = 0, 0, piece.attempt, False
-            continue
-        attempt = piece.attempt
+        piece, more = reader.read()
         if piece.source != "job":
-            # Only the end of it is to be had. Once pieces came from the job itself that would be a repetition.
             if piece.ended or not follow:
-                yield piece.model_copy(update={"stdout": ""}) if found_any else piece
-                return
-        else:
-            moved = (piece.stdout_next, piece.stderr_next) != (stdout, stderr)
-            stdout, stderr = piece.stdout_next, piece.stderr_next
-            if piece.stdout or piece.stderr or piece.ended:
-                found_any = found_any or bool(piece.stdout or piece.stderr)
-                pause.reset()
                 yield piece
-            if piece.ended or (not follow and not (piece.more and moved)):
                 return
-            if piece.more and moved:
-                continue
+        elif piece.stdout or piece.stderr or piece.ended:
+            pause.reset()
+            yield piece
+        if more:
+            continue
+        if piece.ended or not follow:
+            return
         wait = pause.next()
         if end is not None and time.monotonic() + wait > end:
             raise TimedOut(f"the job has not ended within {timeout:g} s")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Mapping, Sequence
-from datetime import datetime
-from pathlib import Path
+from datetime import datetime, timedelta
+from pathlib import Path, PurePath
 from typing import Any, TypedDict
 
 from rainbow import codec, topology
@@ -21,22 +21,22 @@ _MAX_TOKENS = 256
 class JobFields(TypedDict, total=False):
     """A job as a caller gives it: `jobspec`, or `command` and the simple form. All are optional but one of these two.
 
-    `jobspec` is a mapping, YAML or JSON text, or the path of a file. `duration` is seconds or text (``"1h"``).
+    `jobspec` is a mapping, YAML or JSON text, or the path of a file. `duration` is in seconds, or text (``"1h"``).
     `match` and `selection` name a plugin, or are ``{"name": …, "options": {…}}``. `hold` is how many seconds to wait
     for a cluster when none can take the job now. `priority` is 0 to 31. `expires` is RFC 3339 text, a datetime, or
-    seconds since 1970. `id` is a UUID: submitting the same again runs it once.
+    seconds since 1970; one without a zone is local time. `id` is a UUID: submitting the same again runs it once.
     """
 
     id: str
-    command: Sequence[str] | str
+    command: Sequence[str | PurePath] | str
     jobspec: Mapping[str, Any] | str | Path
     nodes: int
     tasks: int
     cores_per_task: int
     gpus_per_task: int
-    duration: float | int | str
-    cwd: str
-    environment: Mapping[str, str]
+    duration: float | int | str | timedelta
+    cwd: str | PurePath
+    environment: Mapping[str, str | int | float | bool]
     name: str
     image: str
     requires: Sequence[Mapping[str, Any]]
@@ -65,6 +65,10 @@ def _plain(value: Any) -> Any:
     """Tuples, other mappings and times as the wire has them."""
     if isinstance(value, datetime):
         return value.astimezone().timestamp()
+    if isinstance(value, timedelta):
+        return value.total_seconds()
+    if isinstance(value, PurePath):
+        return str(value)
     if isinstance(value, Mapping):
         return {key: _plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
@@ -72,14 +76,25 @@ def _plain(value: Any) -> Any:
     return value
 
 
+def _local(text: str) -> str | float:
+    """A time without a zone is the local time here; messages have to name one."""
+    try:
+        return datetime.fromisoformat(text).astimezone().timestamp()
+    except (ValueError, OverflowError):
+        return text  # the model says what is wrong
+
+
 def build(fields: Mapping[str, Any], *, max_bytes: int = codec.MAX_BYTES) -> SubmitRequest:
     """The request for `fields` (see JobFields; None stands for left out), with an id of its own if none is given.
 
     Raises InvalidInput naming the field.
     """
-    data = {key: _plain(value) for key, value in fields.items() if value is not None}
-    if isinstance(data.get("jobspec"), Path):
-        data["jobspec"] = read_jobspec(data["jobspec"], max_bytes)
+    given = {key: value for key, value in fields.items() if value is not None}
+    if isinstance(given.get("jobspec"), Path):
+        given["jobspec"] = read_jobspec(given["jobspec"], max_bytes)
+    data = {key: _plain(value) for key, value in given.items()}
+    if isinstance(data.get("expires"), str):
+        data["expires"] = _local(data["expires"])
     data.setdefault("id", str(uuid.uuid4()))
     return parse(SubmitRequest, data)
 

@@ -60,7 +60,7 @@ class Registration(OpenWire):
     warnings: list[str] = Field(default_factory=list)
 
 
-class EnrolmentView(OpenWire):
+class EnrollmentView(OpenWire):
     """An agent that asks to serve `cluster`, without a token yet. Compare `code` with what the agent shows."""
 
     code: str

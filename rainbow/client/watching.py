@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from rainbow.backoff import Backoff
 from rainbow.client.mailbox import Mailbox, Slot
@@ -17,6 +17,12 @@ from rainbow.models.wire import parse
 TTL = 60.0
 #: The registrar takes this many ids in one request.
 CHUNK = 1000
+#: Seconds between two looks for further ids.
+_LOOK = 0.05
+
+
+#: Ids of jobs, or a function that is asked several times a second for further ones, until it returns None.
+Ids = Sequence[str] | Callable[[], Sequence[str] | None]
 
 
 class _Watch:
@@ -32,6 +38,12 @@ class _Watch:
         self.owner: dict[str, str] = {}
         self.slots: dict[tuple[str, int], Slot] = {}
         self.unanswered = set(tokens)
+        self.unanswered_parts: set[tuple[str, int]] = set()
+
+    @property
+    def answered(self) -> bool:
+        """Has every token been answered, for all the jobs it was asked for?"""
+        return not self.unanswered and not self.unanswered_parts
 
     @property
     def complete(self) -> bool:
@@ -48,6 +60,7 @@ class _Watch:
                 slot = self.slots.get((token, part))
                 if slot is None:
                     slot = self.slots[token, part] = self.mailbox.open(into=self.first)
+                    self.unanswered_parts.add((token, part))
                 request = {"op": "watch", "ids": ids[start : start + CHUNK], "ttl": TTL, "token": token}
                 self.rpc.post(parse_request(request), slot, limit)
 
@@ -56,12 +69,15 @@ class _Watch:
         delivery = self.first.wait(timeout)
         if delivery is None:
             return []
-        token = next((key[0] for key, slot in self.slots.items() if slot.id == delivery.correlation_id), "")
+        key = next((key for key, slot in self.slots.items() if slot.id == delivery.correlation_id), ("", 0))
+        token = key[0]
+        self.unanswered_parts.discard(key)
         try:
             result = self.rpc.read(delivery)
         except Denied:
             self.tokens = [t for t in self.tokens if t != token]
             self.unanswered.discard(token)
+            self.unanswered_parts = {key for key in self.unanswered_parts if key[0] != token}
             if not self.tokens:
                 raise
             return []
@@ -90,7 +106,7 @@ def changes(
     rpc: Rpc,
     mailbox: Mailbox,
     tokens: Sequence[str],
-    ids: Sequence[str],
+    ids: Ids,
     *,
     timeout: float | None = None,
     answer_within: float = 30.0,
@@ -104,29 +120,37 @@ def changes(
     """
     begun = time.monotonic()
     end = math.inf if timeout is None else begun + timeout
-    watch = _Watch(rpc, mailbox, tokens, ids)
+    more = ids if callable(ids) else None
+    watch = _Watch(rpc, mailbox, tokens, () if callable(ids) else ids)
     backoff = Backoff(0.1, 2.0)
     ask_at = begun
     reconnects = mailbox.reconnects
-    while watch.open:
+    while watch.open or more is not None:
         now = time.monotonic()
+        if more is not None:
+            further = more()
+            if further is None:
+                return
+            watch.open.update(dict.fromkeys(further))
+            ask_at = now if further else ask_at
         if mailbox.reconnects != reconnects:
             reconnects, ask_at = mailbox.reconnects, now
         if now >= end:
             raise TimedOut(f"{_count(len(watch.open))} not ended after {timeout:g} s")
         if len(watch.unanswered) == len(tokens) and now - begun > answer_within:
             raise TimedOut(f"the registrar did not answer within {answer_within:g} s: is rainbow-scheduler running?")
-        if grace is not None and now - begun >= grace and not watch.unanswered and not watch.complete:
+        if grace is not None and now - begun >= grace and watch.answered and not watch.complete:
             missing = next(job for job in watch.open if job not in watch.known)
             raise NotFound(f"no job {missing} (or it is another user's)")
-        if now >= ask_at:
+        if now >= ask_at and watch.open:
             try:
                 watch.ask(min(answer_within, end - now))
             except (PublishFailed, TimedOut):
                 if len(watch.unanswered) == len(tokens):
                     raise
             ask_at = now + (TTL / 2 if watch.complete else backoff.next())
-        yield from watch.take(min(end, ask_at, now + 1.0) - time.monotonic())
+        wake = now + (_LOOK if more is not None else 1.0)
+        yield from watch.take(min(end, wake, ask_at if watch.open else wake) - time.monotonic())
 
 
 def _count(jobs: int) -> str:

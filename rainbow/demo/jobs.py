@@ -62,6 +62,7 @@ def _python(code: str) -> Sequence[str]:
 
 
 def jobs() -> list[Shown]:
+    """The jobs of the demo, with what each of them shows."""
     return [
         Shown("one task, anywhere", {"command": _python(_HELLO), "name": "hello"}),
         Shown("2 nodes with 18 cores and a gpu each (jobspec V1)", {"jobspec": GPU_JOBSPEC}, cluster="tiny"),

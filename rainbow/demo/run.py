@@ -10,8 +10,8 @@ from rainbow.client import Client
 from rainbow.demo.clusters import GUEST, MEMBER, plans
 from rainbow.demo.jobs import Outcome, check, jobs
 from rainbow.embedded.instance import Instance
+from rainbow.security.tokens import KeyRing, issue
 from rainbow.settings import load
-from rainbow.tokens import KeyRing, issue
 
 _WAIT_S = 60.0
 

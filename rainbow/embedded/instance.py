@@ -15,16 +15,19 @@ from rainbow import topology
 from rainbow.embedded import server
 from rainbow.embedded.processes import Child, end, started_at
 from rainbow.errors import Conflict, NotFound, RainbowError, TimedOut
+from rainbow.paths import expand, private_folder, user_name
+from rainbow.security.tokens import KeyRing, issue
 from rainbow.settings import FILE_NAME
-from rainbow.tokens import KeyRing, issue
 
 _YEAR = 365 * 86400.0
 
 
 @dataclass(frozen=True)
 class AgentPlan:
-    """A cluster to run an agent for. `graph` is a JGF or R file; `subsystems` a folder; `settings` go into its
-    `agent` section."""
+    """A cluster to run an agent for.
+
+    `graph` is a JGF or R file; `subsystems` a folder; `settings` go into its `agent` section.
+    """
 
     cluster: str
     graph: Path
@@ -36,7 +39,7 @@ class Instance:
     """Everything below `data_dir`. One process at a time runs it."""
 
     def __init__(self, data_dir: Path) -> None:
-        self.data_dir = data_dir.expanduser().resolve()
+        self.data_dir = expand(data_dir).resolve()
         self.config = self.data_dir / FILE_NAME
         self._run_file = self.data_dir / "run.json"
         self._ring_file = self.data_dir / "keys.json"
@@ -47,16 +50,16 @@ class Instance:
 
     def prepare(self, agents: list[AgentPlan]) -> None:
         """Make folder, key ring, tokens and settings files. What is there stays as it is."""
-        self.data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
+        private_folder(self.data_dir)
         if not self._ring_file.exists():
             KeyRing.generate().save(self._ring_file)
         ring = KeyRing.load(self._ring_file)
         if not self.config.exists():
-            token = issue(ring, sub=_user(), role="admin", ttl=10 * _YEAR)
+            token = issue(ring, sub=user_name(), role="admin", ttl=10 * _YEAR)
             self._write(self.config, {**self._shared(), "token": token})
         for plan in agents:
             folder = self._agent_dir(plan.cluster)
-            folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+            private_folder(folder)
             token_file = folder / "register-token"
             if not token_file.exists():
                 token = issue(
@@ -101,7 +104,7 @@ class Instance:
 
     # -- processes --------------------------------------------------------------------------------------------
 
-    def start(self, agents: list[AgentPlan], timeout: float = 60.0) -> None:
+    def start(self, agents: list[AgentPlan], timeout: float = 60.0, *, web: str | None = None) -> None:
         """Start server, workers and agents, and wait until every cluster is registered and alive.
 
         Raises Conflict when the instance runs already.
@@ -109,6 +112,7 @@ class Instance:
         running = self.running()
         if running is not None:
             raise Conflict(f"rainbow runs already in {self.data_dir} (process {running}): `rainbow down` ends it")
+        self._sweep()
         self._server = server.start(self.data_dir)
         self._note()
         try:
@@ -118,14 +122,16 @@ class Instance:
             for plan in agents:
                 self._child(f"agent-{plan.cluster}", "rainbow_agents.cli", self._agent_dir(plan.cluster) / FILE_NAME)
             self._await_clusters({p.cluster for p in agents}, began, timeout)
+            if web is not None:
+                self._child("web", "rainbow.cli", self.config, "web", "--listen", web)
         except BaseException:
             self.stop()
             raise
 
-    def _child(self, name: str, module: str, config: Path) -> None:
+    def _child(self, name: str, module: str, config: Path, *arguments: str) -> None:
         environment = {k: v for k, v in os.environ.items() if not k.startswith("RAINBOW_")}
         environment["RAINBOW_CONFIG"] = str(config)
-        self._children.append(Child(name, [module], self.data_dir / "logs" / f"{name}.log", environment))
+        self._children.append(Child(name, [module, *arguments], self.data_dir / "logs" / f"{name}.log", environment))
         self._note()
 
     def check(self) -> None:
@@ -197,26 +203,30 @@ class Instance:
         return pid if started_at(pid) == mark and pid != os.getpid() else None
 
     def down(self) -> None:
-        """End the instance, whichever process runs it. Raises NotFound when none does."""
-        pid = self.running()
-        if pid is None:
-            self._sweep()
-            raise NotFound(f"no rainbow runs in {self.data_dir}")
-        end(pid, json.loads(self._run_file.read_text())["supervisor"]["started"])
+        """End the instance, whichever process runs it, and what one left behind that was killed.
 
-    def _sweep(self) -> None:
-        """End children whose supervisor was killed."""
+        Raises NotFound when there is none.
+        """
+        pid = self.running()
+        if pid is not None:
+            end(pid, json.loads(self._run_file.read_text())["supervisor"]["started"])
+        elif not self._sweep():
+            raise NotFound(f"no rainbow runs in {self.data_dir}")
+
+    def _sweep(self) -> bool:
+        """End children and server of a supervisor that was killed. False when there are none."""
         try:
             children = json.loads(self._run_file.read_text())["children"]
         except (OSError, ValueError, KeyError, TypeError):
-            return
-        for noted in reversed(list(children.values())):
-            end(int(noted["pid"]), str(noted["started"]))
+            children = {}
+        ended = [end(int(noted["pid"]), str(noted["started"])) for noted in reversed(list(children.values()))]
+        ended.append(server.shut_down(self.data_dir))
         self._run_file.unlink(missing_ok=True)
+        return any(ended)
 
 
 def local_graph(data_dir: Path, cluster: str) -> Path:
-    """An R (RFC 20) of this machine: one node with the cores this process may use. Gives its file."""
+    """An R (RFC 20) of this machine: one node with the cores this process may use. Returns its file."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     resources = {
         "version": 1,
@@ -228,18 +238,9 @@ def local_graph(data_dir: Path, cluster: str) -> Path:
         },
     }
     file = data_dir / f"{cluster}-R.json"
-    file.parent.mkdir(parents=True, exist_ok=True)
+    private_folder(file.parent)
     file.write_text(json.dumps(resources, indent=2) + "\n")
     return file
-
-
-def _user() -> str:
-    import getpass
-
-    try:
-        return getpass.getuser()
-    except (KeyError, OSError):
-        return f"uid-{os.getuid()}"
 
 
 def _write_private(file: Path, text: str) -> None:

@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from rainbow.errors import RainbowError
+from rainbow.paths import private_folder
 
 
 class Child:
@@ -20,7 +21,7 @@ class Child:
     def __init__(self, name: str, arguments: Sequence[str], log: Path, environment: Mapping[str, str]) -> None:
         self.name = name
         self.log = log
-        log.parent.mkdir(parents=True, exist_ok=True)
+        private_folder(log.parent)
         with log.open("ab") as out:
             # A session of its own: Ctrl-C reaches the parent alone, which ends its children in order.
             self.process = subprocess.Popen(  # noqa: S603 - our own modules
@@ -52,8 +53,10 @@ class Child:
 
 
 def started_at(pid: int) -> str | None:
-    """When process `pid` was started, in the kernel's clock ticks; None when there is none. Together with the id it
-    names one process for good, since ids are used again (proc(5), stat field 22)."""
+    """When process `pid` was started, in the kernel's clock ticks; None when there is none.
+
+    Together with the id it names one process for good, since ids are used again (proc(5), stat field 22).
+    """
     try:
         stat = Path(f"/proc/{pid}/stat").read_text()
     except OSError:

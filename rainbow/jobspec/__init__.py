@@ -7,7 +7,8 @@
 
 from __future__ import annotations
 
-from rainbow.jobspec.reader import Cache, detect, read, read_cached
+from rainbow.jobspec.dialects.reader import Cache, detect, read, read_cached
+from rainbow.jobspec.dialects.simple import simple
 from rainbow.jobspec.request import (
     Constraint,
     Count,
@@ -18,7 +19,6 @@ from rainbow.jobspec.request import (
     Task,
     Want,
 )
-from rainbow.jobspec.simple import simple
 
 __all__ = [
     "Cache",

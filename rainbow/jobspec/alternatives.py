@@ -1,4 +1,4 @@
-"""Sibling slots that no task tells apart are alternatives (RFC 14; flux-sched's flexible traverser).
+"""Sibling slots that no task distinguishes are alternatives (RFC 14; flux-sched's flexible traverser).
 
 A task runs in the one slot whose label it names. Slots beside each other hold together only where each has a
 label of its own that some task names; of those that share a label, or that no task names, the tasks need one.

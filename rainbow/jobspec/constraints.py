@@ -9,10 +9,13 @@ from typing import Any, cast
 from rainbow.errors import InvalidInput
 from rainbow.jobspec.problems import Path, invalid, shown
 from rainbow.jobspec.request import Constraint
-from rainbow.resources.hostlist import Hostlist
-from rainbow.resources.idset import IdSet
+from rainbow.ranges.hostlist import Hostlist
+from rainbow.ranges.idset import IdSet
 
 _ILLEGAL = re.compile(r"[!&'\"^`|()]")
+
+MAX_PIECES = 2000
+"""Separate ranges and names in one hostlist: each cluster is searched for each of them."""
 
 NEVER = Constraint("not", ())
 """What no node meets: the negation of an empty, hence true, conjunction."""
@@ -96,9 +99,11 @@ def _hostlist_problem(text: str) -> str | None:
 
 def _find_problem(text: str) -> str | None:
     try:
-        Hostlist.parse(text)
+        hosts = Hostlist.parse(text)
     except InvalidInput as exc:
         return str(exc)
+    if len(hosts.pieces) > MAX_PIECES:
+        return f"{len(hosts.pieces)} separate names; at most {MAX_PIECES} are taken: write them as ranges"
     return None
 
 

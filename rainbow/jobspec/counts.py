@@ -13,7 +13,7 @@ from typing import Any
 from rainbow.errors import InvalidInput
 from rainbow.jobspec.problems import Path, invalid, shown
 from rainbow.jobspec.request import Count
-from rainbow.resources.idset import MAX_ID, IdSet
+from rainbow.ranges.idset import MAX_ID, IdSet
 
 _RANGE = re.compile(r"([1-9][0-9]{0,15})(?:-([1-9][0-9]{0,15})|\+)(?::([1-9][0-9]{0,15})(?::([+*^]))?)?", re.ASCII)
 _KEYS = frozenset(("min", "max", "operator", "operand"))

@@ -36,6 +36,42 @@ def read_duration(value: Any, path: str = "duration") -> float:
     return read_seconds(value, path)
 
 
+_PARTS = re.compile(r"(?:[0-9]+(?:\.[0-9]*)?(?:ms|[smhd]))+", re.ASCII)
+_PART = re.compile(r"([0-9.]+)(ms|[smhd])", re.ASCII)
+_CLOCK = re.compile(r"(?:([0-9]{1,6})-)?([0-9]{1,6})(?::([0-9]{1,6}))?(?::([0-9]{1,6}))?", re.ASCII)
+
+
+def read_time_limit(text: str, path: str = "time limit") -> float:
+    """Read a time limit as command lines of Slurm and Flux write it, in seconds; 0 means none.
+
+    A bare number is minutes. Also ``MM:SS``, ``HH:MM:SS``, ``D-HH``, ``D-HH:MM``, ``D-HH:MM:SS`` (sbatch(1)), RFC 23
+    text (``30s``, ``1.5h``), several of its parts (``1h30m``), and ``infinity`` or ``unlimited``.
+
+    Raises:
+        InvalidJobspec: anything else.
+
+    >>> read_time_limit("10"), read_time_limit("1:30:00"), read_time_limit("2-00:00:00"), read_time_limit("1h30m")
+    (600.0, 5400.0, 172800.0, 5400.0)
+    """
+    if text.lower() in ("infinity", "infinite", "unlimited"):
+        return 0.0
+    if _DURATION.fullmatch(text):
+        minutes = float(text)
+        if isfinite(minutes * 60):
+            return minutes * 60
+    if _PARTS.fullmatch(text):
+        return sum(read_duration(number + unit, path) for number, unit in _PART.findall(text))
+    clock = _CLOCK.fullmatch(text)
+    if clock is not None:
+        days, first, second, third = (None if part is None else int(part) for part in clock.groups())
+        if days is not None:
+            return float(days * 86400 + (first or 0) * 3600 + (second or 0) * 60 + (third or 0))
+        if third is not None:
+            return float((first or 0) * 3600 + (second or 0) * 60 + third)
+        return float((first or 0) * 60 + (second or 0))
+    raise invalid(path, f"{shown(text)} is no time limit; write minutes, or 30s, 1h30m, HH:MM:SS, D-HH:MM:SS")
+
+
 def as_number(seconds: float) -> float | int:
     """Whole seconds as an integer, as people write them."""
     return int(seconds) if seconds.is_integer() else seconds

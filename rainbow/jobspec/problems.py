@@ -20,6 +20,7 @@ def invalid(path: Path, problem: str) -> InvalidJobspec:
 
 
 def spelled(path: Path) -> str:
+    """A path as text: ``resources[0].count``."""
     parts: list[str] = []
     while not isinstance(path, str):
         path, key = path

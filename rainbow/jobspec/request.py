@@ -28,11 +28,13 @@ class Count:
 
 @dataclass(frozen=True, slots=True)
 class Requirement:
-    """One wish about a subsystem (nextgen `requires`): some vertex of `subsystem` linked to the resource
-    has ``metadata[field]`` that the match algorithm `algorithm` (entry points `rainbow.match`) accepts.
+    """One requirement on a subsystem (nextgen `requires`).
 
-    `arguments` are that algorithm's: ``{"match": "shm"}``, or ``{"min": "0.5.1", "max": "0.5.5"}``; kept as
-    a sorted tuple of pairs so that the requirement can be hashed.
+    Some vertex of `subsystem` that is linked to the resource must have a ``metadata[field]`` that the match algorithm
+    `algorithm` (entry points `rainbow.match`) accepts.
+
+    `arguments` are that algorithm's: ``{"match": "shm"}``, or ``{"min": "0.5.1", "max": "0.5.5"}``; kept as a sorted
+    tuple of pairs so that the requirement can be hashed.
     """
 
     subsystem: str
@@ -83,7 +85,7 @@ class Request:
 
 @lru_cache(maxsize=4096)
 def shared(request: Request) -> Request:
-    """The same object for equal requests, so that whoever remembers something of one finds it by identity."""
+    """The same object for equal requests, so that caches can key it by identity."""
     return request
 
 

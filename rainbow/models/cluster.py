@@ -10,7 +10,13 @@ from rainbow.models.wire import ClusterName, OpenWire
 
 StateValue = bool | int | float | str
 #: As it may be reported.
-_Reported = bool | int | Annotated[float, Field(allow_inf_nan=False)] | str
+_Reported = (
+    bool
+    | Annotated[int, Field(gt=-(10**30), lt=10**30)]
+    | Annotated[float, Field(gt=-1e30, lt=1e30, allow_inf_nan=False)]
+    | Annotated[str, Field(max_length=1024)]
+)
+_Name = Annotated[str, Field(max_length=128)]
 
 
 class ClusterRecord(OpenWire):
@@ -22,7 +28,7 @@ class ClusterRecord(OpenWire):
     often that agent was revoked: each time the registration gets another name, and with it other keys. From
     `barred_at` on (0: not) it waits for an agent whose token was issued later. At `emptied_at` (0: never) its queue was
     found to be gone: what was assigned before then and not taken is lost, which is still to be said. At `back_at`
-    (0: never) its agent registered it anew, since the store had lost it, and with it all that had been assigned.
+    (0: never) its agent registered it again, since the store had lost it, and with it all that had been assigned.
     """
 
     name: ClusterName
@@ -43,12 +49,14 @@ class ClusterRecord(OpenWire):
 
 
 class ClusterState(OpenWire):
-    """The latest report of an agent. `values` are flat: `nodes_free`, `cores_free`, `gpus_free`, `jobs_pending`,
-    `jobs_running`, and what the admin adds (`cost_per_node_hour`).
+    """The latest report of an agent.
+
+    `values` are flat: `nodes_free`, `cores_free`, `gpus_free`, `jobs_pending`, `jobs_running`, and what the admin adds
+    (`cost_per_node_hour`).
 
     `at` is the time of the latest report of any kind and `heartbeat_at` of the latest heartbeat (0: none yet), both
     on the registrar's clock, in seconds since 1970. `alive` is what held when the state was read: nothing is written
-    when an agent falls silent, so whoever keeps a state judges by `heartbeat_at`.
+    when an agent falls silent, so a cache of states judges by `heartbeat_at`.
     """
 
     values: dict[str, StateValue] = Field(default_factory=dict)
@@ -65,15 +73,17 @@ class StateReport(OpenWire):
     """
 
     cluster: ClusterName
-    values: dict[str, _Reported] = Field(default_factory=dict)
-    included: list[tuple[str, int]] = Field(default_factory=list)
+    values: Annotated[dict[_Name, _Reported], Field(max_length=200)] = Field(default_factory=dict)
+    included: Annotated[list[tuple[_Name, int]], Field(max_length=100_000)] = Field(default_factory=list)
     heartbeat: bool = True
-    registration: str | None = None
+    registration: _Name | None = None
 
 
-class Enrolment(OpenWire):
-    """An agent without any token that asks to serve `cluster`. `mark` stands for its identity, as in a registration;
-    `code` follows from both (`rainbow.enrolment`). `place` is where it says it is. Times are seconds since 1970.
+class Enrollment(OpenWire):
+    """An agent without any token that asks to serve `cluster`.
+
+    `mark` stands for its identity, as in a registration; `code` follows from both (`rainbow.security.enrollment`).
+    `place` is where it says it is. Times: seconds since 1970.
     """
 
     code: str
@@ -81,6 +91,7 @@ class Enrolment(OpenWire):
     mark: str
     place: str = ""
     asked_at: float
+    seen_at: float = 0.0
     until: float
     status: Literal["pending", "approved", "denied"] = "pending"
     decided_at: float = 0.0

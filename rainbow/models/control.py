@@ -11,9 +11,9 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, TypeAdapter, ValidationError
 
 from rainbow.errors import InvalidInput
-from rainbow.models.asking import MAX_OUTPUT, BidAsk, OutputAsk
 from rainbow.models.cluster import StateReport
 from rainbow.models.job import JobId
+from rainbow.models.requests import MAX_OUTPUT, BidAsk, OutputAsk
 from rainbow.models.wire import ClusterName, OpenWire, Text, Wire, explain
 
 Token = Annotated[str, Field(max_length=16384)]
@@ -97,7 +97,7 @@ class SetGroup(_Request):
 
     op: Literal["group-set"]
     group: Group
-    clusters: list[ClusterName]
+    clusters: Annotated[list[ClusterName], Field(max_length=10_000)]
 
 
 class ListGroups(_Request):
@@ -135,7 +135,7 @@ class Cancel(_Request):
 
 
 class GetOutput(_Request):
-    """The output of a job from these bytes on (see `rainbow.models.asking.OutputAsk`), fetched from its cluster."""
+    """The output of a job from these bytes on (see `rainbow.models.requests.OutputAsk`), fetched from its cluster."""
 
     op: Literal["logs"]
     id: JobId
@@ -145,7 +145,7 @@ class GetOutput(_Request):
 
 
 class AgentAnswer(_Request):
-    """An agent's answer to a question; `reply` is the question's. It goes to whoever asked."""
+    """An agent's answer to a question; `reply` is the question's. It goes to the client that asked."""
 
     op: Literal["answer"]
     cluster: ClusterName
@@ -162,17 +162,19 @@ class Revoke(_Request):
 
 
 class SettleDead(_Request):
-    """May the caller send dead letters once more, or drop them? Asked before it is done at the broker, so that it is
-    written down who did it."""
+    """May the caller replay or drop dead letters?
+
+    Asked before it is done at the broker, so that the audit log has who did it.
+    """
 
     op: Literal["dead-replay", "dead-drop"]
     keys: Annotated[list[Annotated[str, Field(max_length=64)]], Field(min_length=1, max_length=10_000)]
 
 
 class Enroll(_Request):
-    """Ask to become the agent of `cluster`, without a token; asking again tells what became of it.
+    """Ask to become the agent of `cluster`, without a token; asking again returns the decision.
 
-    `identity` is the one the agent will register with: whoever knows it gets the token once an admin approved.
+    `identity` is the one the agent will register with: a client that knows it gets the token once an admin approved.
     """
 
     op: Literal["enroll"]
@@ -181,16 +183,16 @@ class Enroll(_Request):
     place: Annotated[str, Field(max_length=256)] = ""
 
 
-class ListEnrolments(_Request):
+class ListEnrollments(_Request):
     """Who asks to be let in, newest first."""
 
-    op: Literal["enrolments"]
+    op: Literal["enrollments"]
 
 
-class DecideEnrolment(_Request):
+class DecideEnrollment(_Request):
     """Approve or deny the agent that shows `code`."""
 
-    op: Literal["enrolment-decide"]
+    op: Literal["enrollment-decide"]
     code: Annotated[str, Field(max_length=64)]
     approve: bool
 
@@ -216,8 +218,8 @@ AnyRequest = (
     | Revoke
     | SettleDead
     | Enroll
-    | ListEnrolments
-    | DecideEnrolment
+    | ListEnrollments
+    | DecideEnrollment
 )
 
 _requests: TypeAdapter[AnyRequest] = TypeAdapter(Annotated[AnyRequest, Field(discriminator="op")])
@@ -242,13 +244,11 @@ class ControlReply(OpenWire):
 
 
 class AgentCommand(OpenWire):
-    """What scheduler and registrar ask of an agent (queue `rainbow.agent.<cluster>`): cancel one attempt of a
-    job (any attempt when 0), report everything anew (`resync`), bid for jobs (`asks`), or tell the `output` of one.
+    """A command from scheduler or registrar to an agent (queue `rainbow.agent.<cluster>`).
 
-    A cancel with `moved` is of an attempt that lost its job to a later one: it ends, the job does not.
-
-    Bids and output are answered with `reply`, sealed by who asks, until `until` (seconds since 1970): later nobody
-    listens any more."""
+    Cancel one attempt of a job (every attempt when 0), report all jobs again (`resync`), bid for jobs (`asks`), or
+    send the `output` of a job.
+    """
 
     version: Literal[1] = 1
     command: Literal["cancel", "resync", "bid", "output"]

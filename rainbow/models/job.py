@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping
-from datetime import UTC, datetime
-from typing import Annotated, Any, Literal, Self
+from datetime import datetime
+from typing import Annotated, Any, Literal, Self, get_args
 from uuid import UUID
 
-from pydantic import AfterValidator, BeforeValidator, Field, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema, model_validator
 
 from rainbow.errors import InvalidInput
 from rainbow.models.wire import OpenWire, Text, Wire
@@ -32,6 +32,9 @@ State = Literal[
     "lost",
 ]
 
+#: In the order of a job's life.
+STATES: tuple[str, ...] = get_args(State)
+
 #: States that never change again.
 TERMINAL: frozenset[str] = frozenset(
     {
@@ -51,17 +54,24 @@ TERMINAL: frozenset[str] = frozenset(
 #: be judged so while the other runs: these never end an attempt that began.
 UNRUN: frozenset[str] = frozenset({"no-match", "unsatisfiable", "denied", "invalid", "expired"})
 BEGUN: frozenset[str] = frozenset({"accepted", "running"})
+#: States that an agent may report. All others are decided by a scheduler.
+REPORTED: frozenset[str] = frozenset({"accepted", "running", "rejected", "completed", "failed", "cancelled", "lost"})
+#: Reported states which say that the attempt really started on the cluster.
+STARTED: frozenset[str] = frozenset({"accepted", "running", "completed", "failed"})
 
 #: Within one attempt a job only moves to a higher rank; a terminal state has the highest and stays.
 RANK: Mapping[str, int] = {
     "submitted": 0,
-    "held": 1,
     "assigned": 2,
     "accepted": 3,
     "running": 4,
     "rejected": 5,
+    "held": 6,
     **dict.fromkeys(TERMINAL, 9),
 }
+
+#: What a job is held after: a new one, and one that came back from a cluster. Its next attempt has a higher number.
+HOLDABLE: frozenset[str] = frozenset({"submitted", "rejected"})
 
 #: Reasons an agent gives for refusing a job. After `busy` and `error` the same cluster may be asked again.
 RejectCode = Literal["no-fit", "busy", "policy", "bad-spec", "bad-signature", "expired", "error"]
@@ -76,17 +86,26 @@ MAX_ATTEMPT = 100_000
 _USUAL_ID = re.compile("[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
 
 
+_NIL_ID = str(UUID(int=0))
+
+
 def read_id(value: str) -> str:
     """A UUID in its usual form, from any. Raises ValueError."""
-    if _USUAL_ID.fullmatch(value):
-        return value
-    try:
-        return str(UUID(value))
-    except ValueError:
-        raise ValueError("must be a UUID") from None
+    if not _USUAL_ID.fullmatch(value):
+        try:
+            value = str(UUID(value))
+        except ValueError:
+            raise ValueError("must be a UUID") from None
+    if value == _NIL_ID:
+        raise ValueError("must be a UUID of its own, not the nil UUID")
+    return value
 
 
 JobId = Annotated[str, AfterValidator(read_id)]
+
+
+#: Seconds since 1970 in the year 5138.
+_LATEST = 1e11
 
 
 def _time(value: Any) -> float:
@@ -96,9 +115,13 @@ def _time(value: Any) -> float:
             when = datetime.fromisoformat(value)
         except ValueError:
             raise ValueError("must be RFC 3339 (2026-05-01T12:00:00Z) or seconds since 1970") from None
-        return (when if when.tzinfo else when.replace(tzinfo=UTC)).timestamp()
+        if when.tzinfo is None:
+            raise ValueError("needs a zone: add Z or an offset, such as +02:00")
+        return when.timestamp()
     if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
         raise ValueError("must be RFC 3339 (2026-05-01T12:00:00Z) or seconds since 1970")
+    if value > _LATEST:
+        raise ValueError("must be in seconds since 1970, and seems to be in milliseconds")
     return float(value)
 
 
@@ -132,8 +155,36 @@ class Reason(OpenWire):
         return self.code in RETRYABLE_REJECTS
 
 
+def _whole(value: Any) -> Any:
+    """1.0 is 1: some writers of JSON have no other whole numbers."""
+    return int(value) if type(value) is float and value.is_integer() else value
+
+
+def environment_text(value: Any) -> Any:
+    """The value of a variable as text: numbers as they are written, true and false in lower case."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return str(value) if isinstance(value, int | float) else value
+
+
+def _environment(value: Any) -> Any:
+    return {name: environment_text(text) for name, text in value.items()} if isinstance(value, dict) else value
+
+
+Whole = BeforeValidator(_whole)
+Environment = Annotated[
+    dict[str, str],
+    BeforeValidator(_environment),
+    WithJsonSchema({"type": "object", "additionalProperties": {"type": ["string", "number", "boolean"]}}),
+]
+
+
 class SubmitRequest(Wire):
-    """What a submitter publishes to `rainbow.submit`. Give `jobspec`, or `command` and the simple form."""
+    """What a submitter publishes to `rainbow.submit`. Give `jobspec`, or `command` and the simple form.
+
+    A field that is null is as one that is left out. Whole numbers may be written as 1.0. Values in `environment` may be
+    numbers, true and false: they become text.
+    """
 
     version: Literal[1] = 1
     id: JobId | None = None
@@ -141,13 +192,13 @@ class SubmitRequest(Wire):
     tokens: list[Annotated[str, Field(max_length=16384)]] | None = Field(default=None, repr=False, max_length=256)
     jobspec: dict[str, Any] | str | None = None
     command: list[str] | str | None = None
-    nodes: Annotated[int, Field(ge=1)] | None = None
-    tasks: Annotated[int, Field(ge=1)] | None = None
-    cores_per_task: Annotated[int, Field(ge=1)] | None = None
-    gpus_per_task: Annotated[int, Field(ge=0)] | None = None
+    nodes: Annotated[int, Field(ge=1), Whole] | None = None
+    tasks: Annotated[int, Field(ge=1), Whole] | None = None
+    cores_per_task: Annotated[int, Field(ge=1), Whole] | None = None
+    gpus_per_task: Annotated[int, Field(ge=0), Whole] | None = None
     duration: float | int | str | None = None
     cwd: str | None = None
-    environment: dict[str, str] | None = None
+    environment: Environment | None = None
     name: Text | None = None
     image: Text | None = None
     requires: list[dict[str, Any]] | None = None
@@ -156,8 +207,15 @@ class SubmitRequest(Wire):
     selection: Annotated[Algorithm, BeforeValidator(_algorithm)] | None = None
     satisfy_only: bool = False
     hold: Annotated[float, Field(ge=0, le=30 * 86400)] = 0.0
-    priority: Annotated[int, Field(ge=0, le=31)] = 16
+    priority: Annotated[int, Field(ge=0, le=31), Whole] = 16
     expires: Timestamp | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _without_nulls(cls, data: Any) -> Any:
+        if isinstance(data, dict) and None in data.values():
+            return {name: value for name, value in data.items() if value is not None}
+        return data
 
     @model_validator(mode="after")
     def _one_form(self) -> Self:
@@ -211,7 +269,10 @@ class Dispatch(OpenWire):
     """A job on its way to one cluster. `attempt` counts assignments of this job from 1 and fences everything.
 
     `route` is for the scheduler alone: what it needs to place the job elsewhere. An agent can read it, and not
-    change it: the whole is signed a second time, with a key that only schedulers have.
+    change it: the whole is signed a second time, with a key that only schedulers have. `grant` is the scheduler's
+    signed statement that this attempt was given to this cluster: the agent returns it with the job's events. `epoch` is
+    the epoch of the store in which the attempt was assigned (0: unknown). `lives` is for how many seconds after
+    `assigned_at` it stays in its cluster's queue (0: unknown).
     """
 
     version: Literal[1] = 1
@@ -227,29 +288,47 @@ class Dispatch(OpenWire):
     assigned_at: float
     expires_at: float | None = None
     route: bytes = b""
+    grant: str = ""
+    epoch: int = 0
+    lives: float = 0.0
+
+
+#: Characters of an event's detail, and of the end of a job's output, that are kept: longer ones are cut.
+MAX_DETAIL, MAX_TAIL = 8192, 4096
+
+
+def _first(value: Any) -> Any:
+    return value[:MAX_DETAIL] if isinstance(value, str) else value
+
+
+def _last(value: Any) -> Any:
+    return value[-MAX_TAIL:] if isinstance(value, str) else value
 
 
 class JobEvent(OpenWire):
     """Something that happened to a job. `at` is seconds since 1970 on the clock of the sender.
 
     `flux_id` comes with accepted, `returncode` with completed and failed, `code` and `detail` with every
-    state that has a reason, `answer` with the scheduler's decisions.
+    state that has a reason, `answer` with the scheduler's decisions. An agent's event carries the `grant` of the
+    dispatch that it received. `held` comes with accepted: the job does not start before the ledger confirms it.
     """
 
     version: Literal[1] = 1
-    id: str
+    id: Annotated[str, Field(max_length=64)]
     attempt: Annotated[int, Field(ge=0, le=MAX_ATTEMPT)] = 0
-    cluster: str | None = None
+    cluster: Text | None = None
     state: State
     at: Annotated[float, Field(ge=0, le=1e11, allow_inf_nan=False)]
-    user: str | None = None
-    name: str | None = None
-    flux_id: str | None = None
+    user: Text | None = None
+    name: Text | None = None
+    flux_id: Text | None = None
     returncode: int | None = None
-    code: str | None = None
-    detail: str | None = None
-    output: str | None = None
+    code: Text | None = None
+    detail: Annotated[str, BeforeValidator(_first)] | None = None
+    output: Annotated[str, BeforeValidator(_last)] | None = None
     answer: dict[str, Any] | None = None
+    held: bool | None = None
+    grant: Annotated[str, Field(max_length=16_384)] | None = Field(default=None, repr=False)
 
 
 class JobRecord(OpenWire):

@@ -6,27 +6,27 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from rainbow.resources.answer import Answer, Unmet
-    from rainbow.resources.index import ClusterIndex, Matches
-    from rainbow.resources.json_stream import Blocks
-    from rainbow.resources.matcher import Matcher
-    from rainbow.resources.matching import match
-    from rainbow.resources.reader import read_graph
-    from rainbow.resources.subsystem_reader import read_subsystem, subsystem_name
-    from rainbow.resources.summary import Summary
+    from rainbow.resources.graph.json_stream import Blocks
+    from rainbow.resources.matching.answer import Answer, Unmet
+    from rainbow.resources.matching.index import ClusterIndex, Matches
+    from rainbow.resources.matching.match import match
+    from rainbow.resources.matching.matcher import Matcher
+    from rainbow.resources.readers.reader import read_graph
+    from rainbow.resources.readers.subsystem_reader import read_subsystem, subsystem_name
+    from rainbow.resources.readers.summary import Summary
 
 _WHERE = {
-    "Answer": "answer",
-    "Blocks": "json_stream",
-    "ClusterIndex": "index",
-    "Matcher": "matcher",
-    "Matches": "index",
-    "Summary": "summary",
-    "Unmet": "answer",
-    "match": "matching",
-    "read_graph": "reader",
-    "read_subsystem": "subsystem_reader",
-    "subsystem_name": "subsystem_reader",
+    "Answer": "matching.answer",
+    "Blocks": "graph.json_stream",
+    "ClusterIndex": "matching.index",
+    "Matcher": "matching.matcher",
+    "Matches": "matching.index",
+    "Summary": "readers.summary",
+    "Unmet": "matching.answer",
+    "match": "matching.match",
+    "read_graph": "readers.reader",
+    "read_subsystem": "readers.subsystem_reader",
+    "subsystem_name": "readers.subsystem_reader",
 }
 
 __all__ = [

@@ -1,4 +1,6 @@
-"""Match algorithms: does the value of one subsystem field meet one requirement? (Entry points `rainbow.match`.)
+"""Match algorithms: does the value of one subsystem field meet one requirement?
+
+Plugins of the entry points `rainbow.match`.
 
 An algorithm sees one text and the requirement's arguments, and nothing of graphs. Values are compared as text:
 numbers as Python writes them, booleans in lower case.

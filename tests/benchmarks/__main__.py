@@ -14,7 +14,11 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[1]), str(Path(__file__).parents[1] / "system")]
+sys.path[:0] = [
+    str(Path(__file__).parent),
+    str(Path(__file__).parents[1] / "support"),
+    str(Path(__file__).parents[1] / "system"),
+]
 
 #: Part -> (module, function).
 PARTS: dict[str, tuple[str, str]] = {
@@ -31,6 +35,7 @@ PARTS: dict[str, tuple[str, str]] = {
     "celery": ("bench_celery", "run"),
     "flux": ("bench_flux", "run"),
     "startup": ("bench_startup", "run"),
+    "waiting": ("bench_waiting", "run"),
 }
 
 #: What others read from build/bench.json.
@@ -50,6 +55,8 @@ KEYS = (
     "flux_ratio",
     "scheduler_mb_10000",
     "help_ratio",
+    "waiting_over_ideal",
+    "waiting_fastest_idle_share",
 )
 
 

@@ -19,7 +19,7 @@ from typing import Any
 
 import pika
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))
 
 from rainbow.brokers import ConnectOptions, connect
 from rainbow.brokers.base import Broker, Delivery, Message, Receipt

@@ -86,7 +86,7 @@ def run() -> dict[str, float | None]:
             config = site.settings_of("alice", "submit")
             env = {**os.environ, "RAINBOW_CONFIG": str(config)}
             here = str(Path(__file__).parent)
-            path = [here, str(Path(here).parent), str(Path(here).parent / "system")]
+            path = [here, str(Path(here).parent / "support"), str(Path(here).parent / "system")]
             code = (
                 f"import sys; sys.path[:0] = {path!r}; import bench_bulk;"
                 f"bench_bulk.bare({url!r}, {str(file)!r}, {topology.SUBMIT!r}, {token!r})"

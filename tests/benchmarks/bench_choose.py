@@ -9,18 +9,18 @@ from statistics import median
 from rainbow.jobspec.request import Demand
 from rainbow.models.cluster import ClusterRecord, ClusterState
 from rainbow.resources import read_graph
+from rainbow_workers.clusters.cache import ClusterCache
 from rainbow_workers.selection.base import JobView
 from rainbow_workers.selection.least_loaded import LeastLoaded
 from rainbow_workers.stores.base import Changes
-from rainbow_workers.world import World
 from rig import resources
 
 CLUSTERS = 10_000
 
 
-def world_of(count: int, shapes: int = 16) -> World:
+def world_of(count: int, shapes: int = 16) -> ClusterCache:
     """A world of `count` clusters of `shapes` different kinds."""
-    world = World()
+    world = ClusterCache()
     summaries = [read_graph(resources(nodes=4 + kind, cores=8)) for kind in range(shapes)]
     packed = [(s.to_bytes(), s.digest) for s in summaries]
     records = {}

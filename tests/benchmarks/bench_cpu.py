@@ -18,8 +18,8 @@ import redis as redis_client
 
 from rainbow import codec, topology
 from rainbow.brokers.base import Message
-from rainbow_workers import intake as intake_module
-from rainbow_workers.placing import Placer
+from rainbow_workers.scheduling import submissions as intake_module
+from rainbow_workers.scheduling.dispatcher import Dispatcher
 from rainbow_workers.service import ServiceOptions
 from rig import Rig, eventually, resources
 from servers_here import rabbitmq, redis
@@ -84,7 +84,9 @@ def run() -> dict[str, float | None]:
                 rig.register(f"c{number}", graph=resources(nodes=4 + number % 16, cores=8 + number % 24))
             scheduler = next(w for w in rig.service.workers if w.task_name == "scheduler")
             task: Any = scheduler._task
-            placer: Placer = task._placer
+            dispatcher: Dispatcher = task._dispatcher
+            deciding, committing = dispatcher._deciding, dispatcher._committing
+            publishing = dispatcher._publishing
             io = rig.worker_broker._io._thread.native_id  # type: ignore[attr-defined]
             server = redis_client.Redis.from_url(redis_url)
             for kind in ("new", "repeat"):
@@ -94,12 +96,12 @@ def run() -> dict[str, float | None]:
                     clock.around(intake_module.codec, "decode", "decode"),
                     clock.around(task._intake._verifier, "verify", "token"),
                     clock.around(task._intake, "read", "read"),
-                    clock.around(placer._decider, "_candidates", "match"),
-                    clock.around(placer._decider, "decide", "select"),
-                    clock.around(placer._store.jobs, "assigning", "reserve"),
-                    clock.around(placer, "_outcomes", "reserve"),
-                    clock.around(placer._outgoing, "dispatch", "encode"),
-                    clock.around(placer._broker, "publish", "amqp_frames"),
+                    clock.around(deciding._decider, "_candidates", "match"),
+                    clock.around(deciding._decider, "decide", "select"),
+                    clock.around(committing._store.jobs, "assigning", "reserve"),
+                    clock.around(committing, "_wait", "reserve"),
+                    clock.around(publishing._outgoing, "dispatch", "encode"),
+                    clock.around(publishing._broker, "publish", "amqp_frames"),
                 ]
                 bodies = _bodies(rig, JOBS, kind == "repeat")
                 jobs = [topology.jobs_queue(f"c{n}") for n in range(CLUSTERS)]

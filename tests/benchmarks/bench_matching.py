@@ -247,7 +247,7 @@ def memory() -> dict[str, float]:
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "graph.json"
         file.write_text(json.dumps(jgf(10_000, 34)))
-        bare = _python("import re, json, rainbow.resources.reader" + _PEAK)
+        bare = _python("import re, json, rainbow.resources.readers.reader" + _PEAK)
         parsed = _python(f"import re, json; kept = json.loads(open({str(file)!r}).read())" + _PEAK)
         folded = _python(
             "import re; from pathlib import Path; from rainbow.resources import read_graph; "

@@ -22,7 +22,7 @@ from typing import Any
 
 import redis
 
-sys.path.insert(0, str(Path(__file__).parents[1]))
+sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
 
 from rainbow.jobspec.request import Demand
 from rainbow.models.cluster import ClusterRecord, StateReport

@@ -26,13 +26,13 @@ from statistics import median
 from typing import Any
 
 from rainbow.jobspec import read
+from rainbow.jobspec.dialects.simple import simple
 from rainbow.jobspec.request import Demand
-from rainbow.jobspec.simple import simple
 from rainbow.models.cluster import ClusterRecord, ClusterState
 from rainbow.resources import read_graph
-from rainbow_workers.decide import Decider, Job
+from rainbow_workers.clusters.cache import ClusterCache
+from rainbow_workers.scheduling.decide import Decider, Job
 from rainbow_workers.stores.base import Changes
-from rainbow_workers.world import World
 from rig import resources
 
 TICK = 0.05
@@ -99,7 +99,7 @@ def simulate(
     total = sum(site.free for site in sites.values())
     mean_s = load * total / (rate * MEAN_NODES)
     worlds = _worlds(names, schedulers)
-    deciders = [Decider(w, selection=selection, rng=random.Random(rng.random())) for w in worlds]
+    deciders = [Decider(w, selection=selection) for w in worlds]
     specs = {n: read(simple(["true"], nodes=n, cores_per_task=CORES)) for n, _ in SIZES}
     sizes, weights = [n for n, _ in SIZES], [often for _, often in SIZES]
     truth = Truth(names, schedulers)
@@ -170,9 +170,10 @@ def simulate(
                 n = rng.choices(sizes, weights)[0]
                 job = Job("", "u", specs[n], frozenset({"*"}), now)
                 began = time.perf_counter()
-                decision = deciders[who].decide(job, now)
+                decision = deciders[who].decide(job, now, rng)
                 deciding.append(time.perf_counter() - began)
                 assert decision.cluster is not None
+                worlds[who].reserve(decision.cluster, specs[n].demand)
                 decided.append((decision.cluster, specs[n].demand))
                 r = truth.reserved[decision.cluster]
                 truth.set_reserved(decision.cluster, Demand(r.nodes + n, r.cores + n * CORES, 0))
@@ -198,14 +199,14 @@ def simulate(
     }
 
 
-def _worlds(names: Iterable[str], count: int) -> list[World]:
+def _worlds(names: Iterable[str], count: int) -> list[ClusterCache]:
     summaries = [read_graph(resources(nodes=nodes, cores=CORES)) for nodes in NODES]
     packed = [(s.to_bytes(), s.digest) for s in summaries]
     records = {}
     for number, name in enumerate(names):
         data, digest = packed[number % len(packed)]
         records[name] = ClusterRecord(name=name, registration="r", identity="i", summary=data, digest=digest)
-    worlds = [World() for _ in range(count)]
+    worlds = [ClusterCache() for _ in range(count)]
     for world in worlds:
         world.apply(Changes(1, clusters=records))
     return worlds

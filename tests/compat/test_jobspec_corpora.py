@@ -11,7 +11,7 @@ import pytest
 
 from rainbow.errors import InvalidJobspec
 from rainbow.jobspec import Jobspec, detect, read
-from rainbow.jobspec.to_v1 import V1Translator
+from rainbow.jobspec.flux.v1 import V1Translator
 
 pytestmark = pytest.mark.shared
 

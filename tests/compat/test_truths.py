@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from rainbow.resources.satisfy import Questions, satisfy_rows
+from rainbow.resources.matching.satisfy import Questions, satisfy_rows
 
 pytestmark = pytest.mark.shared
 

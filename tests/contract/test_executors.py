@@ -12,6 +12,7 @@ import pytest
 
 from rainbow.errors import InvalidSettings
 from rainbow.jobspec.request import Demand
+from rainbow.scripts import read_script
 from rainbow_agents.executors.base import Capacity, Context, Ended, Held
 from rainbow_agents.executors.dry_run import DryRunExecutor
 from rainbow_agents.executors.local import LocalExecutor
@@ -135,10 +136,49 @@ class TestLocal(RunningExecutorContract):
         ended = rig.run("echo rank-$FLUX_TASK_RANK of $FLUX_JOB_SIZE", tasks=3)
         assert sorted((ended.output or "").splitlines()) == [f"rank-{n} of 3" for n in range(3)]
 
-    def test_containers_and_batch_scripts_are_refused(self, rig: Rig) -> None:
-        work = rig.work("true", system={"files": {"script": {"data": "x"}}})
+    def test_files_of_a_job_are_in_its_folder(self, rig: Rig) -> None:
+        files = {"a.txt": {"data": "text"}, "b.bin": {"data": "AAE=", "encoding": "base64", "mode": 0o100600}}
+        ended = rig.run("cat {{tmpdir}}/a.txt; od -An -tx1 {{tmpdir}}/b.bin", system={"files": files})
+        assert (ended.output or "").split() == ["text", "00", "01"]
+
+    def test_output_goes_to_the_files_that_a_job_names(self, rig: Rig, tmp_path: Path) -> None:
+        output = {"stdout": {"type": "file", "path": f"{tmp_path}/{{{{name}}}}.out"}}
+        ended = rig.run("echo to-out; echo to-err >&2", system={"shell": {"options": {"output": output}}})
+        (written,) = tmp_path.glob("*.out")
+        assert (ended.output, sorted(written.read_text().split())) == (None, ["to-err", "to-out"])
+
+    @pytest.mark.parametrize(
+        ("script", "words"),
+        [("flux run -n2 hostname", "calls flux"), ("id=$(flux submit true)", "calls flux"), (None, "instance of Flux")],
+    )
+    def test_what_needs_flux_is_refused(self, rig: Rig, script: str | None, words: str) -> None:
+        files = {} if script is None else {"files": {"script": {"data": f"#!/bin/sh\n{script}\n"}}}
+        work = rig.work("true", system=files)
+        work.units[0].document["tasks"][0]["command"] = ["flux", "broker", "{{tmpdir}}/script"]
         rig.executor.submit([work])
-        assert "plain commands" in rig.wait_for("Refused", work.mark).detail
+        assert words in rig.wait_for("Refused", work.mark).detail
+
+    @pytest.mark.parametrize("name", ["../up", "a/b", ".."])
+    def test_files_that_leave_the_folder_are_refused(self, rig: Rig, name: str) -> None:
+        work = rig.work("true", system={"files": {name: {"data": "x"}}})
+        rig.executor.submit([work])
+        assert "not one name" in rig.wait_for("Refused", work.mark).detail
+
+    def test_a_script_for_slurm_runs_with_its_steps(self, rig: Rig) -> None:
+        text = "#!/bin/bash\n#SBATCH -n 2\nsrun -l sh -c 'echo rank $SLURM_PROCID of $SLURM_NTASKS: $1' _ $1\nexit 3\n"
+        work = rig.work("true")
+        work.units[0].document.update(read_script(text, "job.sh", ["arg"]).jobspec)
+        held = rig.submit(work)
+        rig.executor.release([held])
+        ended = rig.wait_for("Ended", work.mark)
+        assert sorted((ended.output or "").splitlines()) == ["rank 0 of 2: arg", "rank 1 of 2: arg"]
+        assert ended.returncode == 3
+
+    def test_a_folder_that_is_being_made_is_no_job(self, rig: Rig, folder: Path) -> None:
+        """Also one of an earlier release, which made them beside the jobs: a sweep must not take it for a held job."""
+        for half in (folder / "active" / f".{rig.work('true').mark.id}.1.abc", folder / "new" / "an-id.1.abc"):
+            half.mkdir()
+        assert rig.executor.recover([]).jobs == ()
 
     def test_folders_of_ended_jobs_are_kept_for_a_while_only(self, folder: Path) -> None:
         rig = Rig(lambda listener: LocalExecutor(context(folder, keep_s=0.0), listener))

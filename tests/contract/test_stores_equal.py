@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from rainbow.errors import Conflict
 from rainbow.jobspec.request import Demand
 from rainbow.models.cluster import Revocation, StateReport
-from rainbow.models.job import RANK, TERMINAL
+from rainbow.models.job import RANK, REPORTED, TERMINAL
 from rainbow_workers.stores import StoreOptions, open_store
-from rainbow_workers.stores.base import Assigned, Changes, Store
+from rainbow_workers.stores.base import Assigned, Changes, Sender, Store
 from rainbow_workers.stores.testing import assignment, cluster, event
 
 #: What is done to a store: called with it and with the versions it gave so far.
@@ -29,7 +29,8 @@ times = st.integers(1, 6).map(float)
 registrations = st.sampled_from(["r1", "r2"])
 demands = st.builds(Demand, st.integers(0, 3), st.integers(0, 9), st.integers(0, 2))
 values = st.dictionaries(
-    st.sampled_from(["a", "cores_free", "gpus_free"]), st.integers() | st.booleans() | st.floats(allow_nan=False)
+    st.sampled_from(["a", "cores_free", "gpus_free"]),
+    st.integers(-(2**63), 2**63 - 1) | st.booleans() | st.floats(-1e18, 1e18),
 )
 rooms = st.dictionaries(clusters, demands.map(lambda d: Demand(2 * d.nodes, 2 * d.cores, 2 * d.gpus)), max_size=2)
 FAR = 4e9
@@ -72,6 +73,12 @@ def record(events: list[tuple[str, str, int, float, str | None, str | None]]) ->
     return lambda s, _: [(r.record, r.applied, sorted(r.watchers)) for r in s.jobs.record(made)]
 
 
+def reported(events: list[tuple[str, str, int, float, str, str, bool]]) -> Operation:
+    made = [event(id, state, a, at, cluster=where) for id, state, a, at, where, _, _ in events]
+    senders = [Sender(where, registration, proven) for _, _, _, _, where, registration, proven in events]
+    return lambda s, _: [(r.record, r.applied, r.refused) for r in s.jobs.record(made, senders)]
+
+
 def report(name: str, registration: str | None, said: Any, included: Any, beat: bool, at: float) -> Operation:
     one = StateReport(cluster=name, registration=registration, values=said, included=included, heartbeat=beat)
     return lambda s, _: s.clusters.report([one], at)
@@ -96,6 +103,13 @@ operations = st.one_of(
             st.tuples(
                 ids, st.sampled_from(sorted(RANK.keys() - TERMINAL)), attempts, times, st.none() | clusters, codes
             ),
+            max_size=5,
+        ),
+    ),
+    st.builds(
+        reported,
+        st.lists(
+            st.tuples(ids, st.sampled_from(sorted(REPORTED)), attempts, times, clusters, registrations, st.booleans()),
             max_size=5,
         ),
     ),

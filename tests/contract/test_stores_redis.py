@@ -30,6 +30,7 @@ def dump_of(url: str, prefix: str) -> dict[str, Any]:
     """Every key under the prefix, with what it holds."""
     readers: dict[bytes, Callable[[redis.Redis, bytes], Any]] = {
         b"hash": lambda c, key: c.hgetall(key),
+        b"stream": lambda c, key: c.xlen(key),
         b"zset": lambda c, key: c.zrange(key, 0, -1, withscores=True),
         b"string": lambda c, key: c.get(key),
     }
@@ -185,7 +186,7 @@ class TestRedis(RedisContract):
         self._everything(store)
         with redis.Redis.from_url(redis_url) as client:
             mortal = {key.partition(":")[0] for key in dump() if client.pttl(redis_prefix + key) >= 0}
-        assert mortal == {"watch", "call"}
+        assert mortal == {"watch", "call", "cancels"}
 
     def test_emptied_under_us_means_reset(self, red: Store, make: Make, redis_url: str, redis_prefix: str) -> None:
         reader = make()

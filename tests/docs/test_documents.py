@@ -12,12 +12,15 @@ from documents import Document, all_documents
 from programs import needs
 from session import Session
 
+from servers import free_ports
+
 if TYPE_CHECKING:
     from processes import Site
 
 #: Addresses in the documents.
 BROKER = "amqp://rainbow:secret@mq.example.org/rainbow"
 STORE = "redis://redis.example.org:6379/0"
+WEB = "127.0.0.1:8080"
 
 #: What each document's commands need: nothing, what `rainbow up` brings, empty servers, workers on them, or (`site`)
 #: also a cluster with its agent.
@@ -28,8 +31,13 @@ PLACES = {
     "docs/how-to/submit-from-any-language.md": "site",
     "docs/how-to/operate-rabbitmq-and-redis.md": "servers",
     "docs/how-to/let-clusters-bid.md": "site",
+    "docs/how-to/use-the-web-console-and-http-api.md": "site",
     "docs/how-to/register-a-cluster.md": "workers",
     "docs/how-to/coming-from-the-first-rainbow.md": "workers",
+    "docs/how-to/run-my-slurm-script.md": "embedded",
+    "docs/how-to/run-my-snakefile.md": "embedded",
+    "docs/how-to/run-my-python-loop.md": "embedded",
+    "docs/how-to/submit-from-ci.md": "embedded",
     "docs/explanation/matching.md": "offline",
     "docs/extending/admission.md": "offline",
 }
@@ -37,15 +45,19 @@ PLACES = {
 #: How many commands are not run, by document and reason: a new one must be put here.
 NOT_RUN: dict[tuple[str, str], int] = {
     ("README.md", "each makes a virtual environment from the network; CI runs `make test`, other tests the demo"): 2,
-    ("README.md", "installs from the network; the tests have rainbow installed"): 1,
-    ("docs/deploy/README.md", "installs into the system as root"): 9,
+    ("README.md", "installs from the network; the tests have rainbow installed"): 2,
+    ("docs/deploy/README.md", "installs into the system as root"): 8,
     ("docs/explanation/security.md", "it asks the public list of advisories"): 3,
     (
         "docs/extending/selection.md",
         "installs a package into the environment; a test installs it into a folder of its own",
     ): 2,
     ("docs/how-to/compose.md", "needs a Docker engine"): 5,
-    ("docs/how-to/operate-rabbitmq-and-redis.md", "changes a RabbitMQ server as its administrator"): 3,
+    ("docs/how-to/operate-rabbitmq-and-redis.md", "changes a RabbitMQ server as its administrator"): 4,
+    (
+        "docs/how-to/submit-from-any-language.md",
+        "needs Node and the package from the network; a test runs it where they are",
+    ): 1,
     ("docs/how-to/submit-from-any-language.md", "needs Go and the module from the network"): 1,
     ("docs/tutorial/first-steps.md", "installs from the network; the tests have rainbow installed"): 2,
     ("docs/tutorial/put-your-flux-on-rainbow.md", "needs a Flux instance"): 3,
@@ -65,6 +77,8 @@ def session(document: Document, tmp_path: Path, request: pytest.FixtureRequest) 
     place = PLACES[document.name]
     if any("amqp-publish" in b.body for b in document.blocks):
         needs("amqp-publish", "amqp-tools")
+    if any(c.text.startswith("curl") for b in document.blocks for c in b.commands):
+        needs("curl", "curl")
     opened: Callable[[], AbstractContextManager[Session]]
     if place in ("servers", "workers", "site"):
         amqp, redis, prefix = (request.getfixturevalue(n) for n in ("amqp_url", "redis_url", "redis_prefix"))
@@ -91,7 +105,7 @@ def _alone(folder: Path, *, embedded: bool) -> Iterator[Session]:
 def _servers(folder: Path, amqp: str, redis: str, prefix: str, place: str) -> Iterator[Session]:
     from processes import Site
 
-    replace = {BROKER: amqp, STORE: redis}
+    replace = {BROKER: amqp, STORE: redis, WEB: f"127.0.0.1:{free_ports(1)[0]}"}
     environment = {"RAINBOW_STORE_PREFIX": prefix, "RAINBOW_LOG_LEVEL": "warning"}
     if place == "servers":
         with Session(folder / "home", environment, replace) as session:

@@ -23,13 +23,13 @@ EXTENDING = ROOT / "docs" / "extending"
 USE = """
 import json, random
 from rainbow.jobspec import read
-from rainbow.jobspec.simple import simple
+from rainbow.jobspec.dialects.simple import simple
 from rainbow.errors import InvalidInput
 from rainbow.models.cluster import ClusterRecord
 from rainbow.resources import read_graph
-from rainbow_workers.decide import Decider, Job
+from rainbow_workers.scheduling.decide import Decider, Job
 from rainbow_workers.stores.base import Changes
-from rainbow_workers.world import World
+from rainbow_workers.clusters.cache import ClusterCache
 from rainbow import plugins
 
 def resources(nodes, cores):
@@ -42,14 +42,15 @@ def record(name, nodes):
     summary = read_graph(resources(nodes, 8))
     return ClusterRecord(name=name, registration="r", identity="i" * 8, summary=summary.to_bytes())
 
-world = World()
+world = ClusterCache()
 world.apply(Changes(1, clusters={"small": record("small", 2), "large": record("large", 8)}))
 decider = Decider(world, selection="tidy", options={"spare": 0})
 spec = read(simple(["hostname"], nodes=2, tasks=2, cores_per_task=8))
 went = []
 for number in range(4):
     job = Job(str(number), "alice", spec, frozenset("*"), 0.0)
-    decision = decider.decide(job, 0.0)
+    decision = decider.decide(job, 0.0, random.Random(1))
+    world.reserve(decision.cluster, spec.demand)
     went.append([decision.cluster, dict(decision.terms), {c: r.detail for c, r in decision.reasons.items()}])
 try:
     decider.check(("tidy", {"colour": "red"}))
@@ -111,8 +112,8 @@ def test_the_admission_plugin_shown_admits_and_refuses() -> None:
 
     module["date"] = Day
     from rainbow.jobspec import read as read_jobspec
-    from rainbow.jobspec.simple import simple
-    from rainbow_agents.admission import Load
+    from rainbow.jobspec.dialects.simple import simple
+    from rainbow_agents.intake.admission.policies import Load
 
     spec = read_jobspec(simple(["sleep", "1"], duration="5h"))
     job = Dispatch(

@@ -12,14 +12,14 @@ import pytest
 import yaml
 from documents import ROOT, all_documents
 
-from rainbow import asyncapi, topology
+from rainbow import topology
 from rainbow.models import control
 from rainbow.models.job import Answer, AnswerStatus, Dispatch, JobEvent, RejectCode, SubmitRequest
 from rainbow.models.wire import parse
 
 REFERENCE = ROOT / "docs" / "reference"
 PAGES: Mapping[str, Callable[[], str]] = runpy.run_path(str(ROOT / "docs" / "generate.py"))["PAGES"]
-DOCUMENT: dict[str, Any] = asyncapi.document()
+DOCUMENT: dict[str, Any] = runpy.run_path(str(ROOT / "docs" / "asyncapi.py"))["document"]()
 MESSAGES = (REFERENCE / "messages.md").read_text()
 
 

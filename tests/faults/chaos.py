@@ -1,6 +1,7 @@
 """A rainbow of real programs under random faults, for as long as asked. What its jobs really did is the judge.
 
     make chaos MINUTES=10 SEED=7
+    make chaos MINUTES=30 SHAPE='--schedulers 3 --recorders 3 --nodes 3 --sentinel'
 
 Two schedulers, a registrar, a recorder and the agents of three clusters run as programs of their own on a private
 RabbitMQ and Redis, each behind a TCP proxy of its own; a submitter sends jobs all the while, cancels some, and sends
@@ -38,17 +39,17 @@ from typing import Any
 
 import redis
 
-from faults.proxy import Proxy
+from faults.chaos_servers import Links, Nodes, Rabbit, Sentinels, Shape, Store, start_servers
 from processes import Site
 from rainbow import codec, topology
 from rainbow.brokers import ConnectOptions, connect
-from rainbow.cli.letters import Letter
+from rainbow.cli.dead_letters import Letter
 from rainbow.client import Client
 from rainbow.errors import RainbowError
 from rainbow.models.job import TERMINAL
 from rainbow.settings import Settings
 from rig import resources
-from servers import Private, RabbitServer, RedisServer, start_rabbit, start_redis, wait_until
+from servers import wait_until
 
 CLUSTERS = ("blue", "green", "red")
 #: Seconds until a dispatch that no agent takes comes back.
@@ -68,8 +69,8 @@ class Program:
 
     name: str
     start: Callable[[], subprocess.Popen[bytes]]
-    broker: Proxy
-    store: Proxy | None
+    broker: Links
+    store: Links | None
     clock: Path
     process: subprocess.Popen[bytes] | None = None
     #: One fault at a time for each program; links may fail all the same.
@@ -123,48 +124,64 @@ class Program:
             file.write(struct.pack("d", seconds))
 
 
+def workers(shape: Shape) -> dict[str, tuple[str, ...]]:
+    """The programs of the scheduler's side, and what each runs."""
+    numbered = range(2, shape.recorders + 1)
+    return {
+        "scheduler-1": ("scheduler", "returns", "bidding"),
+        **{f"scheduler-{number}": ("scheduler", "returns") for number in range(2, shape.schedulers + 1)},
+        "registrar": ("registrar",),
+        "recorder": ("recorder",),
+        **{f"recorder-{number}": ("recorder",) for number in numbered},
+    }
+
+
 class Yard:
     """The servers, the programs and the links between them."""
 
-    def __init__(self, folder: Path, rabbit: Private[RabbitServer], store: Private[RedisServer]) -> None:
+    def __init__(self, folder: Path, rabbit: Rabbit, store: Store, shape: Shape = Shape()) -> None:  # noqa: B008
         self.folder = folder
+        self.shape = shape
+        self.ports = rabbit.ports if isinstance(rabbit, Nodes) else [rabbit.server.port]
         self.rabbit = rabbit
         self.redis = store
         self.vhost = f"chaos-{uuid.uuid4().hex[:8]}"
         rabbit.server.make_vhosts([self.vhost])
         self.prefix = f"chaos-{uuid.uuid4().hex[:8]}:"
-        self.proxies: list[Proxy] = []
+        self.proxies: list[Links] = []
         self.site = Site(
             folder,
-            rabbit.server.vhost_url(self.vhost),
-            store.server.url,
+            self.amqp_url(),
+            self.store_url(None),
             self.prefix,
             queues={"dispatch_timeout": DISPATCH_TIMEOUT},
             log_format="json",
         )
-        self.submitter = self.proxy(rabbit.server.port)
+        self.submitter = self.proxy(*self.ports)
         self.programs = {
-            **{
-                name: self.worker(name, *only)
-                for name, only in {
-                    "scheduler-1": ("scheduler", "returns", "bidding"),
-                    "scheduler-2": ("scheduler", "returns"),
-                    "registrar": ("registrar",),
-                    "recorder": ("recorder",),
-                }.items()
-            },
+            **{name: self.worker(name, *only) for name, only in workers(shape).items()},
             **{f"agent-{cluster}": self.agent(cluster) for cluster in CLUSTERS},
         }
         #: When all data of the store was lost, by the real clock.
         self.forgotten: list[float] = []
         self.servers_busy = threading.Lock()
 
-    def proxy(self, port: int) -> Proxy:
-        self.proxies.append(Proxy("127.0.0.1", port))
+    def proxy(self, *ports: int) -> Links:
+        self.proxies.append(Links(list(ports)))
         return self.proxies[-1]
 
-    def broker_settings(self, proxy: Proxy) -> dict[str, Any]:
-        url = self.rabbit.server.vhost_url(self.vhost, proxy.port)
+    def amqp_url(self, links: Links | None = None) -> str:
+        hosts = links.hosts if links else ",".join(f"127.0.0.1:{port}" for port in self.ports)
+        return f"amqp://guest:guest@{hosts}/{self.vhost}"
+
+    def store_url(self, links: Links | None) -> str:
+        """Of a single server through `links`; Sentinels name servers that no proxy stands before."""
+        if isinstance(self.redis, Sentinels):
+            return self.redis.set.url
+        return self.redis.server.url if links is None else f"redis://{links.hosts}/0"
+
+    def broker_settings(self, links: Links) -> dict[str, Any]:
+        url = self.amqp_url(links)
         return {"url": url, "heartbeat": 4.0, "connect_timeout": 5.0, "publish_timeout": 8.0}
 
     def clock_of(self, name: str) -> tuple[Path, dict[str, str]]:
@@ -173,14 +190,15 @@ class Yard:
         return file, {"CLOCK_OFFSET": str(file), "PYTHONPATH": str(Path(__file__).parent / "clock")}
 
     def worker(self, name: str, *only: str) -> Program:
-        broker, store = self.proxy(self.rabbit.server.port), self.proxy(self.redis.server.port)
+        broker = self.proxy(*self.ports)
+        store = None if isinstance(self.redis, Sentinels) else self.proxy(self.redis.server.port)
         clock, env = self.clock_of(name)
         config = self.site.write(
             name,
             {
                 **self.site.shared,
                 "broker": self.broker_settings(broker),
-                "store": {"url": f"redis://127.0.0.1:{store.port}/0", "prefix": self.prefix, "timeout": 2.0},
+                "store": {"url": self.store_url(store), "prefix": self.prefix, "timeout": 2.0},
                 "scheduler": {
                     "alive_after": 8.0,
                     "retry_after": 1.0,
@@ -201,7 +219,7 @@ class Yard:
 
     def agent(self, cluster: str) -> Program:
         name = f"agent-{cluster}"
-        broker = self.proxy(self.rabbit.server.port)
+        broker = self.proxy(*self.ports)
         clock, env = self.clock_of(name)
         graph = self.folder / f"{cluster}.json"
         graph.write_text(json.dumps(resources(nodes=4, cores=4)))
@@ -243,9 +261,9 @@ class Yard:
         except RainbowError:
             return False
 
-    def client(self, proxy: Proxy | None = None, timeout: float = 30.0) -> Client:
+    def client(self, proxy: Links | None = None, timeout: float = 30.0) -> Client:
         """Of an administrator, straight to the broker; of a user through `proxy`."""
-        broker = self.broker_settings(proxy) if proxy else {"url": self.rabbit.server.vhost_url(self.vhost)}
+        broker = self.broker_settings(proxy) if proxy else {"url": self.amqp_url()}
         token = self.site.token("alice") if proxy else self.site.token("root", "admin")
         settings = {"broker": broker, "token": token, "keyring": str(self.folder / "none.json")}
         return Client(settings=Settings.model_validate(settings), timeout=timeout)
@@ -290,8 +308,6 @@ class Fault:
         return f"{self.what} {self.where} for {self.seconds:.1f} s"
 
 
-PROGRAMS = ("scheduler-1", "scheduler-2", "registrar", "recorder", *(f"agent-{c}" for c in CLUSTERS))
-STORE_USERS = PROGRAMS[:4]
 #: What happens how often, and for how many seconds at most.
 KINDS: dict[str, tuple[int, float]] = {
     "kill": (8, 3.0),
@@ -317,22 +333,36 @@ KINDS: dict[str, tuple[int, float]] = {
 }
 
 
-def faults(seed: int, pace: float = 1.2) -> Iterator[Fault]:
+def kinds(shape: Shape) -> dict[str, tuple[int, float]]:
+    """What happens to servers of this shape."""
+    found = dict(KINDS)
+    if shape.nodes > 1:
+        found |= {"rabbitmq-restart": (3, 3.0), "rabbitmq-freeze": (3, 12.0), "rabbitmq-minority": (1, 12.0)}
+    if shape.sentinel:
+        found = {name: how for name, how in found.items() if not name.startswith("store-")}
+        found |= {"redis-restart": (3, 4.0), "redis-freeze": (3, 6.0), "redis-loses": (3, 1.0)}
+    return found
+
+
+def faults(seed: int, pace: float = 1.2, shape: Shape = Shape()) -> Iterator[Fault]:  # noqa: B008
     """Without end; the same for the same seed. `pace`: seconds between two, on average."""
     rng = random.Random(seed)
-    names = list(KINDS)
-    weights = [KINDS[name][0] for name in names]
+    possible = kinds(shape)
+    names = list(possible)
+    weights = [possible[name][0] for name in names]
+    store_users = tuple(workers(shape))
+    programs = (*store_users, *(f"agent-{c}" for c in CLUSTERS))
     while True:
         what = rng.choices(names, weights)[0]
-        longest = KINDS[what][1]
+        longest = possible[what][1]
         if what.startswith("store-"):
-            where = rng.choice(STORE_USERS)
+            where = rng.choice(store_users)
         elif what.startswith(("redis-", "rabbitmq-")):
             where = what.partition("-")[0]
         elif what.startswith("broker-"):
-            where = rng.choice((*PROGRAMS, "submitter"))
+            where = rng.choice((*programs, "submitter"))
         else:
-            where = rng.choice(PROGRAMS)
+            where = rng.choice(programs)
         yield Fault(what, where, rng.uniform(0.2, 1.0) * longest, rng.expovariate(1.0 / pace))
 
 
@@ -351,7 +381,7 @@ class Faults:
 
     def run(self, seconds: float) -> None:
         end = time.monotonic() + seconds
-        for fault in faults(self._seed):
+        for fault in faults(self._seed, shape=self._yard.shape):
             if self._stop.wait(min(fault.pause, max(0.0, end - time.monotonic()))) or time.monotonic() >= end:
                 break
             thread = threading.Thread(target=self._happen, args=(fault,), daemon=True)
@@ -413,7 +443,7 @@ class Faults:
                 self._wait(fault)
                 program.step_clock(0.0)
 
-    def _to_link(self, fault: Fault, proxy: Proxy) -> None:
+    def _to_link(self, fault: Fault, proxy: Links) -> None:
         match fault.what.partition("-")[2]:
             case "cut":
                 proxy.cut()
@@ -446,6 +476,12 @@ class Faults:
                 yard.redis.freeze()
                 self._wait(fault)
                 yard.redis.thaw()
+            case "redis-loses":
+                assert isinstance(yard.redis, Sentinels)
+                yard.redis.lose(lambda: self._wait(fault))
+            case "rabbitmq-minority":
+                assert isinstance(yard.rabbit, Nodes)
+                yard.rabbit.without_majority(lambda: self._wait(fault))
             case "rabbitmq-restart":
                 yard.rabbit.kill()
                 self._wait(fault)
@@ -573,7 +609,7 @@ class Tap:
     """Hears every event of a job from the beginning, in a queue of its own."""
 
     def __init__(self, yard: Yard) -> None:
-        self._broker = connect(ConnectOptions(yard.rabbit.server.vhost_url(yard.vhost), name="tap"))
+        self._broker = connect(ConnectOptions(yard.amqp_url(), name="tap"))
         tap = topology.Queue(TAP, bindings=((topology.EVENTS, "#"),))
         self._broker.declare(topology.Topology(queues=(tap,)))
 
@@ -682,9 +718,10 @@ def judge(yard: Yard, load: Load, tap: Tap, say: Callable[[str], None]) -> Verdi
 
 def run(
     folder: Path,
-    rabbit: Private[RabbitServer],
-    store: Private[RedisServer],
+    rabbit: Rabbit,
+    store: Store,
     *,
+    shape: Shape = Shape(),  # noqa: B008
     seed: int,
     seconds: float,
     say: Callable[[str], None] = print,
@@ -695,7 +732,7 @@ def run(
     def note(text: str) -> None:
         say(f"{time.monotonic() - began:7.1f} {time.strftime('%H:%M:%S')} {text}")
 
-    yard = Yard(folder, rabbit, store)
+    yard = Yard(folder, rabbit, store, shape)
     try:
         yard.start()
         note(f"seed {seed}: programs run")
@@ -717,32 +754,40 @@ def run(
         yard.close()
 
 
+def shape_options(shape: Shape) -> str:
+    counts = f"--schedulers {shape.schedulers} --recorders {shape.recorders} --nodes {shape.nodes}"
+    return counts + (" --sentinel" if shape.sentinel else "")
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description="A rainbow under random faults.")
     parser.add_argument("--minutes", type=float, default=10.0)
     parser.add_argument("--seed", type=int, default=None)
     parser.add_argument("--keep", action="store_true", help="keep the folder with logs and journals")
+    parser.add_argument("--schedulers", type=int, default=2)
+    parser.add_argument("--recorders", type=int, default=1)
+    parser.add_argument("--nodes", type=int, choices=(1, 3), default=1, help="nodes of RabbitMQ")
+    parser.add_argument("--sentinel", action="store_true", help="Redis with replicas and Sentinels, and failovers")
     asked = parser.parse_args()
+    shape = Shape(asked.schedulers, asked.recorders, asked.nodes, asked.sentinel)
     seed = random.SystemRandom().randrange(1 << 31) if asked.seed is None else asked.seed
     seconds = 60.0 * asked.minutes
     folder = Path(tempfile.mkdtemp(prefix="rainbow-chaos-"))
     print(f"seed {seed}, {asked.minutes:g} minutes, in {folder}", flush=True)
-    servers: list[Private[Any]] = []
+    servers: tuple[Rabbit, Store] | None = None
     try:
-        for name, start in (("rabbitmq", start_rabbit), ("redis", start_redis)):
-            (folder / name).mkdir()
-            servers.append(Private(start, folder / name))  # type: ignore[type-var]
+        servers = start_servers(shape, folder, seed)
         verdict = run(
-            folder, servers[0], servers[1], seed=seed, seconds=seconds, say=lambda text: print(text, flush=True)
+            folder, *servers, shape=shape, seed=seed, seconds=seconds, say=lambda text: print(text, flush=True)
         )
     finally:
-        for server in servers:
+        for server in servers or ():
             server.end()
     print(json.dumps(verdict.facts, indent=2))
     for problem in verdict.problems[:30]:
         print(f"PROBLEM {problem}")
     if verdict.problems or asked.keep:
-        print(f"kept: {folder}; again: make chaos SEED={seed} MINUTES={asked.minutes:g}")
+        print(f"kept: {folder}; again: make chaos SEED={seed} MINUTES={asked.minutes:g} SHAPE='{shape_options(shape)}'")
     else:
         shutil.rmtree(folder, ignore_errors=True)
     return 1 if verdict.problems else 0

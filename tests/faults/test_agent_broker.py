@@ -155,8 +155,8 @@ def test_an_outage_restarts_nothing_and_events_arrive_after(rig: Rig, agents: Ag
 
 def _epoch(agents: Agents) -> object:
     """Which channel the agent consumes on."""
-    intake = agents.running[0]._intake
-    return getattr(intake._underway.consumer, "epoch", None) if intake is not None else None
+    parts = agents.running[0].parts
+    return parts.intake.epoch if parts is not None else None
 
 
 def test_queue_deleted_and_declared_again(rig: Rig, agents: Agents) -> None:
@@ -279,15 +279,15 @@ def test_a_full_disk_stops_the_taking_and_heals(rig: Rig, agents: Agents) -> Non
     agent = agents.start(graph=WIDE, parts={"executor": executor}, report_every=0.5)
     ids = submit(rig, 5, lambda _: shell("true"))
     check(rig, made[0], ids)
-    with agent.journal._lock:
-        agent.journal._db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-        pages = agent.journal._db.execute("PRAGMA page_count").fetchone()[0]
-        agent.journal._db.execute(f"PRAGMA max_page_count={pages}")
+    with agent.journal.file.lock:
+        agent.journal.file.connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        pages = agent.journal.file.connection.execute("PRAGMA page_count").fetchone()[0]
+        agent.journal.file.connection.execute(f"PRAGMA max_page_count={pages}")
     more = submit(rig, 200, lambda _: shell("true"), name="x" * 1000)
     eventually(lambda: agent.state == "paused", 60)
     assert agent.failure is None
-    with agent.journal._lock:
-        agent.journal._db.execute("PRAGMA max_page_count=1000000")
+    with agent.journal.file.lock:
+        agent.journal.file.connection.execute("PRAGMA max_page_count=1000000")
     check(rig, made[0], ids + more)
 
 
@@ -295,9 +295,9 @@ def test_held_and_forgotten_jobs_are_ended(rig: Rig, agents: Agents) -> None:
     """S45: a held job that no agent wrote down (killed in between) is ended by the sweep."""
     executor = start(agents, rig, parts={"reconcile_every": 0.5})
     from rainbow.jobspec.request import Demand
-    from rainbow_agents.executors.base import Mark
+    from rainbow_agents.executors.base import SubmissionKey
 
-    mark = Mark(str(uuid.uuid4()), 1, "0" * 16)
+    mark = SubmissionKey(str(uuid.uuid4()), 1, "0" * 16)
     DryRunExecutor.submit(executor, [Work(mark, (), Demand(0, 1, 0))])
     eventually(lambda: all(f.mark != mark for f in executor.recover([]).jobs), 30)
     assert mark.id not in executor.starts

@@ -205,7 +205,7 @@ import os, sys
 from rainbow_agents.executors import local
 plain = local.LocalExecutor.submit
 def submit(self, works):
-    if any(work.name == "poison" for work in works):
+    if any(work.name == "poison" and work.mark.attempt == 1 for work in works):
         os._exit(9)
     plain(self, works)
 local.LocalExecutor.submit = submit
@@ -285,7 +285,8 @@ def test_killed_right_after_each_step(rig: Rig, agents: Agents, ledger: Ledger, 
 DYING = """
 import os, sys
 step = sys.argv[2]
-from rainbow_agents import journal, settling
+from rainbow_agents import journal
+from rainbow_agents.intake import finalizer
 from rainbow_agents.executors import local
 def dies_after(owner, name):
     plain = getattr(owner, name)
@@ -300,11 +301,11 @@ if step == "submit":
 elif step == "decide":
     dies_after(journal.Journal, "decide")
 elif step == "confirm":
-    dies_after(settling.Settling, "_confirm")
+    dies_after(finalizer.Finalizer, "_confirm")
 elif step == "release":
     dies_after(local.LocalExecutor, "release")
 elif step == "ack":
-    dies_after(settling.Settling, "_finish")
+    dies_after(finalizer.Finalizer, "_finish")
 from rainbow_agents.cli import main
 sys.argv = ["rainbow-agent", "run", "--config", sys.argv[1]]
 main()

@@ -14,6 +14,7 @@ import pytest
 from faults.proxy import Proxy, proxied
 from rainbow.brokers import ConnectOptions, connect
 from rainbow.brokers.base import Broker, Delivery
+from rainbow.brokers.rabbitmq import confirm_watch
 from rainbow.errors import BadCredentials, BrokerBlocked, PublishFailed, TooLarge
 from rainbow.testing.brokers import LIMIT, Place, collect, holds
 from servers import Private, RabbitServer, wait_until
@@ -82,6 +83,36 @@ def test_published_into_a_dead_link_never_counts_as_sent(
     proxy.heal()
     broker.publish([place.message(b"second")]).check(LIMIT)
     assert bodies(witness, place.queue) == [b"first", b"second"]
+
+
+def test_confirms_that_stay_away_are_in_the_log(
+    make: Make,
+    amqp_url: str,
+    proxy_url: str,
+    proxy: Proxy,
+    place: Place,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Once, with how many and for which queue; and once when they come again."""
+    caplog.set_level(logging.INFO, "rainbow")
+    monkeypatch.setattr(confirm_watch, "UNCONFIRMED", 1.0)
+    broker = make(proxy_url, heartbeat=60.0)
+    broker.declare(place.topology())
+    proxy.stall()
+    receipt = broker.publish([place.message(b"a"), place.message(b"b")])
+
+    def said(action: str) -> list[str]:
+        return [r.getMessage() for r in caplog.records if getattr(r, "action", "") == action]
+
+    wait_until(lambda: said("broker.unconfirmed"), 10)
+    time.sleep(1.5)  # it is not repeated
+    proxy.heal()
+    receipt.check(LIMIT)
+    wait_until(lambda: said("broker.confirming"), 10)
+    (warned,) = said("broker.unconfirmed")
+    assert "has not confirmed 2 message(s) for 1 s" in warned
+    assert place.message(b"").routing_key in warned
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -256,10 +287,12 @@ def test_wrong_password_stops_at_once(
     assert secret not in repr(broker)
 
 
-def test_bad_credentials_reach_who_waits_already(
+def test_credentials_that_are_refused_after_a_login_are_tried_again(
     make: Make, rabbit_server: RabbitServer, amqp_vhost: str, proxy: Proxy, place: Place
 ) -> None:
-    password = {"now": rabbit_server.parts.password or "guest"}
+    """A limit, a restart, or rights that are being changed: what let us in once may do so again."""
+    good = rabbit_server.parts.password or "guest"
+    password = {"now": good}
     broker = make(
         rabbit_server.vhost_url(amqp_vhost, proxy.port),
         user=rabbit_server.parts.username or "guest",
@@ -269,20 +302,13 @@ def test_bad_credentials_reach_who_waits_already(
     consumer = broker.consume(place.queue, prefetch=1)
     assert consumer.take(1, 0.1) == []
     password["now"] = "revoked"
-    raised = threading.Event()
-
-    def work() -> None:
-        try:
-            while True:
-                consumer.take(1, LIMIT)
-        except BadCredentials:
-            raised.set()
-
-    thread = threading.Thread(target=work)
-    thread.start()
     proxy.cut()
-    assert raised.wait(LIMIT)
-    thread.join()
+    wait_until(lambda: "lets us in no more" in (broker.status.problem or ""), what="the refusal is named")
+    assert consumer.take(1, 0.1) == []
+    password["now"] = good
+    wait_until(lambda: broker.status.connected, what="it is let in again")
+    broker.publish([place.message(b"after")]).check(LIMIT)
+    wait_until(lambda: [d.body for d in consumer.take(1, 1.0)] == [b"after"], what="it consumes again")
 
 
 def test_a_lost_connection_during_login_is_not_a_bad_password(

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from faults import chaos
-from faults.chaos import KINDS, Load, Tap, Yard, faults, judge, run
+from faults.chaos import Load, Tap, Yard, faults, judge, kinds, run, workers
+from faults.chaos_servers import Shape
 from rainbow import codec, topology
 from rainbow.brokers import ConnectOptions, connect
 from rainbow.brokers.base import Message
@@ -28,8 +29,11 @@ def test_the_same_seed_brings_the_same_faults() -> None:
     assert first != other
 
 
-def test_all_kinds_come_up() -> None:
-    assert {f.what for f in islice(faults(1), 2000)} == set(KINDS)
+@pytest.mark.parametrize("shape", [Shape(), Shape(3, 3, 3, sentinel=True)])
+def test_all_kinds_come_up(shape: Shape) -> None:
+    found = list(islice(faults(1, shape=shape), 3000))
+    assert {f.what for f in found} == set(kinds(shape))
+    assert set(workers(shape)) <= {f.where for f in found}
 
 
 def test_a_rainbow_under_random_faults(

@@ -67,9 +67,9 @@ def test_whoever_is_overtaken_decides_anew(rig: Rig) -> None:
     batches = []
     for task in tasks:
         task.ready()
-        batches.append(task._placer.begin([task._intake.read(d) for d in deliveries[id(task)]], consumer))
+        batches.append(task._dispatcher.begin([task._intake.read(d) for d in deliveries[id(task)]]))
     for task, batch in zip(tasks, batches, strict=True):
-        task._placer.finish(batch)
+        task._dispatcher.finish(batch, consumer)
     reserved = rig.store.clusters.changes(0).reserved
     assert {name: demand.nodes for name, demand in reserved.items()} == {"blue": 10, "red": 10}
 
@@ -140,8 +140,7 @@ def test_a_job_sent_on_keeps_its_priority(rig: Rig) -> None:
 
 
 def test_small_jobs_flow_past_one_that_must_wait(rig: Rig) -> None:
-    """S29: a job for the one cluster that is large enough, and busy, waits in that cluster's own queue: those behind it
-    go where there is room, and it is not passed over for ever, since it has its place there."""
+    """S29: a job for the one cluster that is large enough, and busy, waits. Those behind it go where there is room."""
     rig.register("large", graph=resources(nodes=100))
     rig.register("a", graph=resources(nodes=4))
     rig.register("b", graph=resources(nodes=4))
@@ -149,15 +148,15 @@ def test_small_jobs_flow_past_one_that_must_wait(rig: Rig) -> None:
     for name in ("a", "b"):
         rig.report(name, nodes_free=4, cores_free=32)
     big = rig.submit(command=["true"], nodes=100)
-    assert (big["status"], big["cluster"]) == ("assigned", "large")
+    assert big["status"] == "held"
     went = Counter(rig.submit(command=["true"], nodes=1)["cluster"] for _ in range(8))
     assert went == Counter(a=4, b=4)
-    assert rig.broker.stats(topology.jobs_queue("large")).messages == 1
+    rig.report("large", nodes_free=100, cores_free=800, jobs_pending=0)
+    assert rig.until(big["id"], "assigned")["cluster"] == "large"
 
 
 def test_a_large_job_is_not_overtaken_for_ever(rig: Rig, tmp_path: Path) -> None:
-    """S29: small ones come all the time and keep the only cluster full; the large one, refused `busy` again and again,
-    gets in by its age."""
+    """S29: small ones come all the time and keep the only cluster full; the large one is bound before there is room."""
     agents = Agents(rig, tmp_path)
     enough = threading.Event()
     sent: list[str] = []
@@ -177,15 +176,14 @@ def test_a_large_job_is_not_overtaken_for_ever(rig: Rig, tmp_path: Path) -> None
         body = codec.encode_json({"id": job, "token": rig.token, "command": ["true"], "nodes": 2})
         rig.broker.publish([Message(topology.SUBMIT, "submit", body)]).check(20)
         record = rig.until(job, "completed", 90)
-        busy = [e for e in record["history"] if e["state"] == "rejected"]
-        assert {e["code"] for e in busy} <= {"busy"}
+        assert "waiting" in {e.get("code") for e in record["history"]}
     finally:
         enough.set()
         if feeder.ident is not None:
             feeder.join(30)
         agents.close()
-    refused = [e for r in rig.rpc.call({"op": "status", "ids": sent[:200]})["jobs"] if r for e in r["history"]]
-    assert any(e.get("code") == "busy" for e in refused), "the cluster was never full"
+    small_ones = [e for r in rig.rpc.call({"op": "status", "ids": sent[:200]})["jobs"] if r for e in r["history"]]
+    assert any(e.get("code") == "waiting" for e in small_ones), "the cluster was never full"
 
 
 def test_all_that_is_told_twice_and_out_of_order_changes_no_end(rig: Rig) -> None:
@@ -205,4 +203,5 @@ def test_all_that_is_told_twice_and_out_of_order_changes_no_end(rig: Rig) -> Non
     after = rig.job(job)
     assert after is not None
     assert {k: v for k, v in after.items() if k != "history"} == {k: v for k, v in before.items() if k != "history"}
-    assert sum(1 for entry in after["history"] if entry.get("stale")) >= len(again)
+    given = [entry for entry in again if entry[0] == 1]  # the others are about attempts that no scheduler started
+    assert sum(1 for entry in after["history"] if entry.get("stale")) >= len(given)

@@ -11,7 +11,7 @@ import pytest
 
 from agentrig import Agents, ended, shell, submit
 from rainbow import topology
-from rainbow_workers.operations import clusters
+from rainbow_workers.registry.operations import clusters
 from rig import Rig, eventually, resources
 
 
@@ -44,7 +44,7 @@ def test_an_agent_whose_queue_is_gone_has_it_made_again(
     rig: Rig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """S02: nobody has to declare it by hand."""
-    monkeypatch.setattr("rainbow_agents.agent._HOUSEKEEPING", 2.0)
+    monkeypatch.setattr("rainbow_agents.parts.HOUSEKEEPING", 2.0)
     agents = Agents(rig, tmp_path)
     try:
         agent = agents.start(graph=resources())

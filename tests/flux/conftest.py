@@ -13,8 +13,18 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
+
+#: Which scheduler the instances load: `simple` (of flux-core), `fluxion` (of flux-sched), or what Flux loads
+#: by itself. Run the tests once with each: RAINBOW_FLUX_SCHEDULER=simple pytest tests/flux
+SCHEDULER = os.environ.get("RAINBOW_FLUX_SCHEDULER", "")
+SCHEDULERS = {
+    "": "",
+    "simple": '[modules.alternatives]\nsched = "sched-simple"\nfeasibility = "sched-simple"',
+    "fluxion": '[modules.alternatives]\nsched = "sched-fluxion-qmanager"\nfeasibility = "sched-fluxion-feasibility"',
+}
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -26,7 +36,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 class Instance:
     """One running instance. `folder` is its state; started again on it, it keeps its jobs and their ids. With `nodes`
     it has as many that it only pretends to have, and to run jobs on (``attributes.system.exec.test.run_duration``).
-    `environment` is the broker's, besides this process's."""
+    `environment` is the broker's, besides this process's; `scheduling` the graph that Fluxion finds in R."""
 
     def __init__(
         self,
@@ -37,6 +47,7 @@ class Instance:
         keep: bool = False,
         nodes: int | None = None,
         environment: Mapping[str, str] | None = None,
+        scheduling: Mapping[str, Any] | None = None,
     ) -> None:
         self.folder = folder
         self._keep = keep
@@ -44,14 +55,18 @@ class Instance:
         folder.mkdir(parents=True, exist_ok=True)
         host = socket.gethostname()
         lite = {"rank": "0", "children": {"core": f"0-{cores - 1}"}}
-        resources = {
+        resources: dict[str, Any] = {
             "version": 1,
             "execution": {"R_lite": [lite], "nodelist": [host], "starttime": 0.0, "expiration": 0.0},
         }
+        if scheduling is not None:
+            resources["scheduling"] = scheduling
         (folder / "R.json").write_text(json.dumps(resources))
         real = f'[resource]\nnoverify = true\npath = "{folder}/R.json"'
         pretended = f'[fake-resources]\nnnodes = {nodes}\ncores-per-node = {cores}\nhost-prefix = "node"'
-        settings = f'{pretended if nodes else real}\n[kvs]\ncheckpoint-period = "1s"\n{config}\n'
+        settings = (
+            f'{pretended if nodes else real}\n[kvs]\ncheckpoint-period = "1s"\n{SCHEDULERS[SCHEDULER]}\n{config}\n'
+        )
         (folder / "config.toml").write_text(settings)
         self.process: subprocess.Popen[bytes] | None = None
         self.uri = ""

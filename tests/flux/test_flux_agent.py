@@ -60,7 +60,7 @@ class TestBesideFlux:
 
     def test_held_jobs_nobody_wrote_down_are_swept(self, rig: Rig, agents: Agents, flux_instance: Any) -> None:
         """As an agent leaves them that was killed between submitting and writing down."""
-        from rainbow_agents.executors.base import Capacity, Context, Happening
+        from rainbow_agents.executors.base import Capacity, Context, ExecutorEvent
         from rainbow_agents.executors.flux import FluxExecutor
         from rainbow_agents.executors.testing import Rig as ExecutorRig
 
@@ -73,7 +73,7 @@ class TestBesideFlux:
 
         executors = ExecutorRig(make)
         orphan = executors.submit(executors.work("true"))
-        told: list[Happening] = executors.told
+        told: list[ExecutorEvent] = executors.told
         agents.start(executor="flux", graph=None)
         ended = executors.wait_for("Ended", orphan.mark)
         assert ended.state == "cancelled"

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from fluxrig import make_flux
+from rainbow.jobspec.flux.v1 import FluxJob
 from rainbow.jobspec.request import Demand
-from rainbow.jobspec.to_v1 import FluxJob
-from rainbow_agents.executors.base import Held, Mark, Work
+from rainbow_agents.executors.base import Held, SubmissionKey, Work
 from rainbow_agents.executors.testing import Rig, RunningExecutorContract, v1
 
 
@@ -71,7 +71,7 @@ class TestFlux(RunningExecutorContract):
         handles = {f.handle for f in rig.executor.recover([]).jobs}
         assert foreign not in handles
         assert theirs.handle not in handles
-        rig.executor.cancel([theirs, Held(Mark("x", 1, "y"), foreign)], "not ours")
+        rig.executor.cancel([theirs, Held(SubmissionKey("x", 1, "y"), foreign)], "not ours")
         rig.run("true")
         assert other.found(theirs) is not None
         other.executor.cancel([theirs], "done")

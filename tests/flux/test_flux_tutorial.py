@@ -51,7 +51,7 @@ def test_what_needs_a_flux_works_beside_one(rig: Rig, own_instance: Any, tmp_pat
     }
 
     def run(command: str) -> subprocess.CompletedProcess[str]:
-        words = shlex.split(command.replace("--executor flux", "--executor flux-cli"))
+        words = shlex.split(command.replace("--executor auto", "--executor flux-cli"))
         return subprocess.run(words, cwd=folder, env=environment, capture_output=True, text=True, timeout=120)
 
     first = run(shown[0])
@@ -60,7 +60,7 @@ def test_what_needs_a_flux_works_beside_one(rig: Rig, own_instance: Any, tmp_pat
     assert checked.returncode == 0, checked.stdout + checked.stderr
     assert [line.split()[0] for line in checked.stdout.splitlines()] == ["ok"] * len(checked.stdout.splitlines())
     with (tmp_path / "agent.log").open("wb") as log:
-        words = shlex.split(shown[2].replace("--executor flux", "--executor flux-cli"))
+        words = shlex.split(shown[2].replace("--executor auto", "--executor flux-cli"))
         agent = subprocess.Popen(words, cwd=folder, env=environment, stdout=log, stderr=log)
     try:
 

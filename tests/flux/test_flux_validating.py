@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from fluxrig import make_flux
-from rainbow.jobspec.to_v1 import FluxJob
+from rainbow.jobspec.flux.v1 import FluxJob
 from rainbow_agents.executors.base import Held, Work
 from rainbow_agents.executors.testing import Rig
 

@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 
 from agentrig import Agents, shell
-from rainbow import codec, signing, topology
+from rainbow import codec, topology
 from rainbow.brokers.base import Consumer, Delivery, Message
-from rainbow.tokens import KeyRing
+from rainbow.security import signing
+from rainbow.security.tokens import KeyRing
 from rainbow_agents.agent import Agent
 from rig import Rig, eventually
 
@@ -147,7 +148,7 @@ def test_two_copies_at_once_start_once(side: Scheduler) -> None:
     ("changes", "code", "words"),
     [
         ({"cluster": "green"}, "bad-signature", "is for cluster green"),
-        ({"expires_at": 1000.0}, "expired", "s ago"),
+        ({"expires_at": 1000.0}, "expired", "had expired"),
         ({"jobspec": {"version": 1}}, "bad-spec", ""),
         ({"jobspec": shell("true", cores=100_000)}, "no-fit", "100000 cores"),
     ],
@@ -162,8 +163,7 @@ def test_refused_with_a_reason(side: Scheduler, changes: dict[str, Any], code: s
 
 @pytest.mark.parametrize("how", ["none", "wrong", "forged"])
 def test_nothing_unsigned_runs(how: str, rig: Rig, agents: Agents) -> None:
-    side = Scheduler(rig, agents)
-    side.agent._intake._taking.keys_within = 1.0  # type: ignore[union-attr]
+    side = Scheduler(rig, agents, parts={"keys_within": 1.0})
     dispatch = side.dispatch()
     body = codec.encode_msgpack(dispatch)
     signature = {"none": None, "wrong": "k1:00", "forged": signing.sign({"k": b"x" * 32}, body)}[how]
@@ -262,13 +262,14 @@ def test_prefetch_bounds_what_is_held(rig: Rig, agents: Agents) -> None:
     from rainbow_agents.executors.base import Down
 
     side = Scheduler(rig, agents, prefetch=5)
-    side.agent._listen(Down("for the test"))
+    assert side.agent.parts is not None
+    side.agent.parts.listener(Down("for the test"))
     eventually(lambda: rig.broker.stats(topology.jobs_queue("blue")).consumers == 0, 20)
     ids = [side.send(side.dispatch()) for _ in range(20)]
     eventually(lambda: rig.broker.stats(topology.jobs_queue("blue")).messages == 20, 20)
     from rainbow_agents.executors.base import Up
 
-    side.agent._listen(Up("again"))
+    side.agent.parts.listener(Up("again"))
     for job in ids:
         side.until(job, "completed")
     assert side.rejected == []

@@ -46,10 +46,13 @@ class Hand:
         self.queue: Consumer = rig.broker.consume(topology.agent_queue(cluster), prefetch=100)
 
     def asked(self, timeout: float = 10) -> dict[str, Any]:
-        """The next question."""
-        [delivery] = eventually(lambda: self.queue.take(1, 0.1), timeout)
-        self.queue.ack([delivery])
-        return codec.decode(delivery.body)
+        """The next question. A request to report again after a new epoch of the store is none."""
+        while True:
+            [delivery] = eventually(lambda: self.queue.take(1, 0.1), timeout)
+            self.queue.ack([delivery])
+            question = codec.decode(delivery.body)
+            if question["command"] != "resync":
+                return question
 
     def say(self, question: dict[str, Any], *bids: dict[str, Any], cluster: str | None = None) -> None:
         request = {"op": "answer", "cluster": cluster or self.cluster, "reply": question["reply"]}

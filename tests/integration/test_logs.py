@@ -12,7 +12,7 @@ import pytest
 
 from agentrig import Agents, shell
 from rainbow.client import Client
-from rainbow.errors import NotFound
+from rainbow.errors import Denied, NotFound
 from rainbow_workers.service import ServiceOptions
 from rig import Rig, eventually
 
@@ -70,6 +70,31 @@ def test_long_output_comes_in_pieces(rig: Rig, agents: Agents) -> None:
     assert "".join(p.stdout for p in found) == "".join(f"{n}\n" for n in range(1, 90001))
 
 
+def test_bytes_that_are_no_text_come_as_they_were(rig: Rig, agents: Agents) -> None:
+    agents.start(executor="local")
+    answer = rig.submit(jobspec=shell(r"printf '\033[31m\377\000\302\251\n\n'; printf 'gr\374n' >&2"))
+    rig.until(answer["id"], "completed", 60)
+    with client_of(rig) as client:
+        found = list(client.logs(answer["id"]))
+    assert b"".join(p.stdout_bytes for p in found) == b"\033[31m\xff\0\xc2\xa9\n\n"
+    assert b"".join(p.stderr_bytes for p in found) == b"gr\xfcn"
+    assert "".join(p.stderr for p in found) == "gr\ufffdn"
+
+
+def test_what_is_not_kept_any_more_is_counted(rig: Rig, agents: Agents) -> None:
+    agents.start(executor="local", options={"output_bytes": 1000})
+    answer = rig.submit(jobspec=shell("seq 1 1000"))
+    rig.until(answer["id"], "completed", 60)
+    whole = "".join(f"{n}\n" for n in range(1, 1001))
+    with client_of(rig) as client:
+        found = list(client.logs(answer["id"]))
+    text = "".join(p.stdout for p in found)
+    assert text
+    assert found[0].stdout_skipped == len(whole) - len(text)
+    assert whole.endswith(text)
+    assert [p.stdout_skipped for p in found[1:]] == [0] * (len(found) - 1)
+
+
 def test_only_who_submitted_it_and_an_admin_see_it(rig: Rig, agents: Agents) -> None:
     started = agents.start(executor="local")
     answer = rig.submit(jobspec=shell("echo private"))
@@ -77,7 +102,7 @@ def test_only_who_submitted_it_and_an_admin_see_it(rig: Rig, agents: Agents) -> 
     with client_of(rig, "mallory") as other, pytest.raises(NotFound):
         list(other.logs(answer["id"]))
     rig_agent = Client(broker=rig.connect("as the agent"), token=started.registrar.token(), timeout=15)
-    with rig_agent, pytest.raises(NotFound):
+    with rig_agent, pytest.raises(Denied):
         list(rig_agent.logs(answer["id"]))
     admin = Client(broker=rig.connect("admin"), token=rig.issue("root", "admin"), timeout=15)
     with admin:

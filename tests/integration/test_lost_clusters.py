@@ -12,15 +12,15 @@ import pytest
 from rainbow import topology
 from rainbow.jobspec.request import Demand
 from rainbow.models.job import JobRecord
-from rainbow_workers.failing import Breaker, Failing, failed_fast
-from rainbow_workers.failover import AGAIN, Turns
+from rainbow_workers.clusters.cache import ClusterCache
+from rainbow_workers.clusters.circuit_breaker import BreakerPolicy, CircuitBreaker, failed_fast
+from rainbow_workers.scheduling.failover import AGAIN, RateLimiter
 from rainbow_workers.service import ServiceOptions
 from rainbow_workers.stores import StoreOptions, open_store
 from rainbow_workers.stores.testing import cluster, event
-from rainbow_workers.world import World
 from rig import Rig, eventually, resources
 
-BREAKER = Breaker(threshold=0.8, fast=5.0, probe=0.5)
+BREAKER = BreakerPolicy(threshold=0.8, fast=5.0, probe=0.5)
 RATE = 6.0
 
 
@@ -126,7 +126,7 @@ def test_what_counts_as_failing_at_once(state: str, times: dict[str, float], fas
 def test_only_ends_that_say_something_of_the_cluster_count() -> None:
     store = open_store(StoreOptions(f"memory://{uuid.uuid4()}"))
     store.clusters.put(cluster("black"), None)
-    failing = Failing(store, World(), Breaker())
+    failing = CircuitBreaker(store, ClusterCache(), BreakerPolicy())
 
     def share(*states: str) -> float:
         events = [event(str(uuid.uuid4()), state, cluster="black") for state in states]
@@ -147,7 +147,7 @@ def test_only_ends_that_say_something_of_the_cluster_count() -> None:
 
 def test_waiting_jobs_of_a_lost_cluster_move_at_a_bounded_rate(rig: Rig) -> None:
     """S37: those that are left are not flooded, and each job moves once."""
-    rig.register("lost")
+    rig.register("lost", resources(cores=64))
     rig.report("lost")  # its agent was there once, and is not heard of again
     jobs = 60
     ids = {rig.submit(command=["true"])["id"] for _ in range(jobs)}
@@ -177,7 +177,7 @@ def test_waiting_jobs_of_a_lost_cluster_move_at_a_bounded_rate(rig: Rig) -> None
 
 def test_turns() -> None:
     now = [100.0]
-    turns = Turns(2.0, clock=lambda: now[0])
+    turns = RateLimiter(2.0, clock=lambda: now[0])
     assert sum(turns.take() for _ in range(100)) == 2 * AGAIN + 1
     now[0] += 1.0
     assert sum(turns.take() for _ in range(100)) == 2
@@ -186,7 +186,7 @@ def test_turns() -> None:
 
 
 def test_demand_is_not_reserved_while_a_job_waits_for_its_turn(rig: Rig) -> None:
-    rig.register("lost")
+    rig.register("lost", resources(cores=64))
     rig.report("lost")
     for _ in range(45):
         rig.submit(command=["true"], nodes=1)

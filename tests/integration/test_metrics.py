@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import urllib.error
 import urllib.request
 import uuid
 
@@ -11,7 +12,7 @@ import pytest
 from rainbow.errors import InvalidSettings
 from rainbow_workers import metrics
 from rig import Rig, eventually
-from servers import free_ports
+from servers import Private, RedisServer, free_ports
 
 
 def test_decisions_deliveries_clusters_and_queues_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -36,6 +37,8 @@ def test_decisions_deliveries_clusters_and_queues_are_counted(monkeypatch: pytes
             found = eventually(lambda: scrape() if scrape().get('rainbow_clusters{state="drained"}') else None)
             dead = 'rainbow_queue_messages{queue="rainbow.dead"}'
             eventually(lambda: scrape().get(dead) == 0)
+            rig.event("blue", str(uuid.uuid4()), 1, "running")
+            eventually(lambda: scrape().get("rainbow_events_refused_total") == 1)
             rig.publish(b"{nonsense")
             eventually(lambda: scrape().get(dead) == 1)
         finally:
@@ -53,3 +56,36 @@ def test_an_address_that_is_none_is_refused(address: str) -> None:
     name = uuid.uuid4().hex
     with Rig(f"memory://{name}", f"memory://{name}") as rig, pytest.raises(InvalidSettings):
         metrics.serve(rig.service, address)
+
+
+def get(url: str) -> tuple[int, str]:
+    try:
+        with urllib.request.urlopen(url, timeout=10) as answer:
+            return answer.status, answer.read().decode()
+    except urllib.error.HTTPError as exc:
+        return exc.code, exc.read().decode()
+
+
+def test_probes_see_a_store_that_goes_away_and_a_worker_that_ends(
+    amqp_url: str, private_redis: Private[RedisServer], redis_prefix: str
+) -> None:
+    [port] = free_ports(1)
+    url = f"http://127.0.0.1:{port}"
+    with Rig(amqp_url, private_redis.server.url, prefix=redis_prefix) as rig:
+        stop = metrics.serve(rig.service, f"127.0.0.1:{port}")
+        try:
+            eventually(lambda: get(f"{url}/readyz") == (200, "ok\n"))
+            assert get(f"{url}/healthz") == (200, "ok\n")
+            assert get(f"{url}/other")[0] == 404
+            private_redis.freeze()
+            eventually(lambda: get(f"{url}/readyz")[0] == 503, 60)
+            assert "store" in get(f"{url}/readyz")[1]
+            assert get(f"{url}/healthz")[0] == 200
+            private_redis.thaw()
+            eventually(lambda: get(f"{url}/readyz")[0] == 200, 60)
+            rig.service.workers[0].error = RuntimeError("made by the test")
+            assert get(f"{url}/healthz")[0] == 503
+            assert "ended: RuntimeError" in get(f"{url}/healthz")[1]
+            rig.service.workers[0].error = None
+        finally:
+            stop()

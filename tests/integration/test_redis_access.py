@@ -11,10 +11,12 @@ import pytest
 import redis
 
 from rainbow.brokers import Tls
+from rainbow.cli.commands import checks
 from rainbow.errors import BadCredentials, InvalidSettings, StoreUnavailable
 from rainbow_workers.stores import StoreOptions, open_store
 from rainbow_workers.stores.redis.connection import explain
 from rainbow_workers.stores.testing import assignment, cluster, event, new_id
+from running import alone
 from servers import NoServer, Private, RedisServer, free_ports, start_redis
 
 SECRET = "s3cr3t-of-the-store"
@@ -86,6 +88,38 @@ def test_a_user_without_rights(private_redis: Private[RedisServer], admin: redis
     with pytest.raises(BadCredentials, match="lacks a right"):
         store.clusters.changes(0)
     store.close()
+
+
+@pytest.mark.parametrize(
+    ("user", "words"),
+    [
+        ("rainbow:wrong@", "refused our user or password"),
+        ("", "refused our user or password"),
+        ("elsewhere:pw@", "lacks a right"),
+    ],
+)
+def test_doctor_never_says_ok_to_a_store_that_refuses(
+    private_redis: Private[RedisServer],
+    admin: redis.Redis,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    user: str,
+    words: str,
+) -> None:
+    admin.execute_command("ACL", "SETUSER", "rainbow", "on", ">pw", "~*", "+@all")
+    admin.execute_command("ACL", "SETUSER", "elsewhere", "on", ">pw", "~elsewhere:*", "+@all")
+    alone(monkeypatch, tmp_path)
+    monkeypatch.setenv("RAINBOW_STORE_URL", f"redis://{user}{private_redis.server.host}:{private_redis.server.port}/0")
+    if not user:
+        admin.execute_command("ACL", "SETUSER", "default", "off")
+    try:
+        found = [check for check in checks.run(None) if check.name == "store"]
+    finally:
+        if not user:
+            admin.execute_command("ACL", "SETUSER", "default", "on")
+        admin.execute_command("ACL", "DELUSER", "elsewhere")
+    assert [check.ok for check in found] == [False]
+    assert words in found[0].detail
 
 
 def test_a_user_with_no_more_than_needed(private_redis: Private[RedisServer], admin: redis.Redis) -> None:

@@ -17,7 +17,7 @@ import pytest
 import yaml
 
 from agentrig import Agents, ended, shell, submit
-from rainbow.cli.overview import MOST_JOBS, rates
+from rainbow.client.overview import MOST_JOBS, rates
 from rainbow.models.job import JobRecord
 from rig import Rig
 

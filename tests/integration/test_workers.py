@@ -11,10 +11,11 @@ from concurrent.futures import ThreadPoolExecutor
 import msgpack
 import pytest
 
-from rainbow import codec, signing, topology
+from rainbow import codec, topology
 from rainbow.client.rpc import Rpc
 from rainbow.errors import Conflict, Denied, InvalidInput, NotFound, StoreUnavailable
-from rainbow_workers.following import Follower
+from rainbow.security import signing
+from rainbow_workers.clusters.sync import CacheSync
 from rainbow_workers.service import ServiceOptions
 from rig import Rig, eventually, resources
 
@@ -167,15 +168,15 @@ def test_an_event_is_kept_while_the_store_cannot_say_whose_it_is(rig: Rig, monke
     rig.register("red")
     answer = rig.submit(command=["a"])
     asked = []
-    plain = Follower.is_current
+    plain = CacheSync.is_current
 
-    def is_current(self: Follower, cluster: str, registration: str) -> bool:
+    def is_current(self: CacheSync, cluster: str, registration: str) -> bool:
         asked.append(cluster)
         if len(asked) <= 2:
             raise StoreUnavailable("the store does not answer in time")
         return plain(self, cluster, registration)
 
-    monkeypatch.setattr(Follower, "is_current", is_current)
+    monkeypatch.setattr(CacheSync, "is_current", is_current)
     rig.event("red", answer["id"], 1, "completed", returncode=0)
     assert rig.until(answer["id"], "completed")["returncode"] == 0
     assert len(asked) == 3

@@ -18,11 +18,11 @@ from random import Random
 sys.path.insert(0, str(Path(__file__).parent))
 
 from cases import Case, make_case
+from vertex_documents import DocumentGraph
 
-from rainbow.resources.matcher import Matcher
-from rainbow.resources.reader import read_graph
-from rainbow.resources.vertex import Search, TookTooLong
-from rainbow.resources.vertex_graph import VertexGraph
+from rainbow.resources.backends.vertex import Search, TookTooLong
+from rainbow.resources.matching.matcher import Matcher
+from rainbow.resources.readers.reader import read_graph
 
 BLOCK = 500
 
@@ -43,8 +43,8 @@ def compare(case: Case, budget_s: float = 0.002, max_steps: int = 200_000) -> tu
     above = summary.root.above
     view = asked.view(summary)
     said = view is not None and asked.fits(view, above)
-    competing = any(engine.compete(engine.top, summary.root.nested) for engine in asked.engines(above))
-    graph = VertexGraph(case.graph)
+    competing = any(engine.top.compete(summary.root.nested) for engine in asked.engines(above))
+    graph = DocumentGraph(case.graph)
     for name, document in case.subsystems.items():
         graph.link(name, document)
     try:

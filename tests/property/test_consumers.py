@@ -16,8 +16,9 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from rainbow import codec, signing, topology
+from rainbow import codec, topology
 from rainbow.brokers.base import REPLIES, Message
+from rainbow.security import signing
 from rainbow_workers.service import ServiceOptions
 from rig import Rig, eventually, resources
 
@@ -129,8 +130,8 @@ OPS = [
     "cancel",
     "revoke",
     "enroll",
-    "enrolments",
-    "enrolment-decide",
+    "enrollments",
+    "enrollment-decide",
 ]
 
 

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from rainbow.errors import InvalidInput, InvalidJobspec
 from rainbow.jobspec import read
-from rainbow.jobspec.to_v1 import V1Translator
-from rainbow.resources.hostlist import Hostlist
-from rainbow.resources.idset import IdSet
+from rainbow.jobspec.flux.v1 import V1Translator
+from rainbow.ranges.hostlist import Hostlist
+from rainbow.ranges.idset import IdSet
 
 V1 = {
     "version": 1,

@@ -14,11 +14,12 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from cases import Case, make_case, make_constraint
 from oracle import compare
+from vertex_documents import DocumentGraph
 
 from rainbow.jobspec.request import Request
 from rainbow.resources import Summary, match, read_graph
-from rainbow.resources.constraints import kept
-from rainbow.resources.vertex_graph import VertexGraph, holds
+from rainbow.resources.backends.vertex_graph import holds
+from rainbow.resources.matching.constraints import kept
 
 SEEDS = [1, 2, 3, 4, 5, 6, 7, 8]
 CASES = 400
@@ -101,5 +102,5 @@ def test_constraints_keep_the_nodes_that_satisfy_them(case: Case, rng: Random) -
     constraint = make_constraint(rng, depth=3)
     hosts = summary.identity.hosts
     names = [hosts[at] for at in kept(constraint, summary.identity)] if hosts is not None else []
-    vertices = VertexGraph(case.graph).vertices
+    vertices = DocumentGraph(case.graph).vertices
     assert sorted(names) == sorted(v.name for v in vertices if v.is_target and holds(constraint, v))

@@ -12,7 +12,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from rainbow.errors import InvalidGraph
-from rainbow.resources import Blocks, json_stream, patch, read_graph
+from rainbow.resources import Blocks, read_graph
+from rainbow.resources.graph import json_stream
+from rainbow.resources.readers import patch
 
 Document = dict[str, Any]
 Metadata = dict[str, Any]
@@ -241,7 +243,7 @@ class Counted(patch.Patch):
 
 @pytest.fixture
 def _counted(monkeypatch: pytest.MonkeyPatch) -> None:
-    from rainbow.resources import reader
+    from rainbow.resources.readers import reader
 
     monkeypatch.setattr(json_stream, "_BLOCK", 512)
     monkeypatch.setattr(reader, "Patch", Counted)

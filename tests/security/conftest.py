@@ -14,7 +14,7 @@ sys.path.insert(0, str(Path(__file__).parent))  # `import doors` in every import
 sys.path.insert(0, str(Path(__file__).parents[1] / "system"))
 
 from doors import Door, start_with_tokens
-from rainbow.tokens import KeyRing
+from rainbow.security.tokens import KeyRing
 from servers import NoServer, Private, RabbitServer, Run
 
 

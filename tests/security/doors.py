@@ -12,8 +12,8 @@ import pika
 from pika.adapters.blocking_connection import BlockingChannel, BlockingConnection
 from pika.exceptions import ChannelClosedByBroker
 
-from rainbow import oauth, scopes, tokens
-from rainbow.tokens import KeyRing, Role
+from rainbow.security import oauth, scopes, tokens
+from rainbow.security.tokens import KeyRing, Role
 from servers import RabbitServer, start_rabbit
 
 PLUGIN = "rabbitmq_auth_backend_oauth2"

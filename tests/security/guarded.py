@@ -12,8 +12,8 @@ from typing import Any
 
 from doors import Door
 from rainbow.client import Client
+from rainbow.security.tokens import KeyRing
 from rainbow.settings import Settings
-from rainbow.tokens import KeyRing
 from rainbow_agents.agent import Agent
 from rainbow_workers.cli import build
 from rainbow_workers.service import WORKERS

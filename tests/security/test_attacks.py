@@ -10,11 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from rainbow import codec, tokens, topology
+from rainbow import codec, topology
 from rainbow.brokers.base import Message
 from rainbow.errors import Denied
+from rainbow.security import tokens
+from rainbow_workers.headers import ROUTE
 from rainbow_workers.service import ServiceOptions
-from rainbow_workers.ticket import ROUTE
 from rig import Rig, eventually, resources
 
 

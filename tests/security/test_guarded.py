@@ -15,9 +15,9 @@ from doors import Door, get, outcome, publish
 from guarded import Guarded, Stream
 from rainbow import topology
 from rainbow.errors import BadCredentials, Denied
-from rainbow.tokens import KeyRing
-from rainbow_agents import enrolment
+from rainbow.security.tokens import KeyRing
 from rainbow_agents.agent import Agent
+from rainbow_agents.registration import enrollment
 from servers import wait_until
 
 Make = Callable[..., Guarded]
@@ -93,13 +93,13 @@ def test_an_agent_is_let_in_without_any_secret_being_mailed(make: Make) -> None:
     said: list[str] = []
     results: list[Any] = []
     asking = threading.Thread(
-        target=lambda: results.append(enrolment.enroll(settings, say=said.append, stop=threading.Event(), every=0.2)),
+        target=lambda: results.append(enrollment.enroll(settings, say=said.append, stop=threading.Event(), every=0.2)),
         daemon=True,
     )
     asking.start()
     wait_until(lambda: len(said) == 2, what="the code is shown")
     admin = rainbow.door.token("admin")
-    (listed,) = json.loads(rainbow.cli("enroll", "list", "--json", token=admin).stdout)["enrolments"]
+    (listed,) = json.loads(rainbow.cli("enroll", "list", "--json", token=admin).stdout)["enrollments"]
     assert listed["code"] in said[1]
     rainbow.cli("enroll", "approve", listed["code"], token=rainbow.door.token("submit"), code=3)
     rainbow.cli("enroll", "approve", listed["code"], token=admin)
@@ -131,9 +131,8 @@ def test_tokens_are_renewed_without_a_gap(make: Make) -> None:
     assert set(states) == {"completed"}
     assert first in seen
     assert len(seen) >= seconds * 0.8 / ttl
-    broker = agent._broker
-    assert broker is not None
-    assert broker.status.reconnects == 0
+    assert agent.parts is not None
+    assert agent.parts.broker.status.reconnects == 0
 
 
 def test_keys_rotate_under_load(own_door: Door, redis_url: str, redis_prefix: str, tmp_path: Path) -> None:

@@ -18,8 +18,8 @@ from doors import Door, log_in
 from processes import Site
 from rainbow.client import Client
 from rainbow.errors import RainbowError
+from rainbow.security.tokens import KeyRing
 from rainbow.settings import load
-from rainbow.tokens import KeyRing
 from rig import resources
 from servers import wait_until
 
@@ -143,7 +143,7 @@ def test_every_command_works_with_a_token_alone(door: Door, make: MakeSite, tmp_
     site.cli("groups", "set", "@ours", "blue", "green")
     assert told("groups")["groups"] == {"@ours": ["blue", "green"]}
     assert {c["name"] for c in told("clusters", config=alice)["clusters"]} == {"blue", "red", "green"}
-    assert told("enroll", "list")["enrolments"] == []
+    assert told("enroll", "list")["enrollments"] == []
     site.cli("broker", "setup")
     site.cli("clusters", "delete", "green")
     for command in (

@@ -16,9 +16,10 @@ from pika.exceptions import ChannelClosedByBroker
 
 from doors import Door
 from guarded import Guarded
-from rainbow import codec, tokens, topology
+from rainbow import codec, topology
 from rainbow.brokers.base import Message
 from rainbow.errors import Conflict, Denied, RainbowError
+from rainbow.security import tokens
 from rainbow_workers.service import ServiceOptions
 from rig import Rig, eventually, resources
 from servers import Private, RedisServer, wait_until

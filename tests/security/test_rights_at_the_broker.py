@@ -12,10 +12,11 @@ from pika.adapters.blocking_connection import BlockingChannel
 from pika.exceptions import AMQPError, ProbableAuthenticationError
 
 from doors import Act, Door, consume, get, log_in, outcome, publish
-from rainbow import scopes, tokens, topology
+from rainbow import topology
 from rainbow.brokers import ConnectOptions, connect
 from rainbow.errors import InvalidInput
-from rainbow.tokens import KeyRing, Role
+from rainbow.security import scopes, tokens
+from rainbow.security.tokens import KeyRing, Role
 
 CLUSTERS = ("blue", "red", "blue2")
 REPLIES = "amq.rabbitmq.reply-to"
@@ -57,7 +58,7 @@ def listen_for_answers(ch: BlockingChannel) -> None:
 #: What nobody but an admin may do, whatever role the token has: name -> operation.
 FORBIDDEN: dict[str, Act] = {
     "consume submissions": consume("rainbow.scheduler"),
-    "consume events": consume("rainbow.recorder"),
+    "consume events": consume("rainbow.records"),
     "consume requests": consume("rainbow.control"),
     "consume rejected": consume("rainbow.rejected"),
     "get dead letters": get("rainbow.dead"),
@@ -82,7 +83,7 @@ FORBIDDEN: dict[str, Act] = {
     "declare an exchange": new_exchange,
     "delete blue's queue": delete("rainbow.jobs.blue"),
     "delete red's queue": delete("rainbow.jobs.red"),
-    "delete the recorder's queue": delete("rainbow.recorder"),
+    "delete the recorder's queue": delete("rainbow.records"),
     "delete an exchange": delete_exchange,
     "bind blue's queue to events": bind("rainbow.jobs.blue", topology.EVENTS, "#"),
     "bind blue's queue to red's jobs": bind("rainbow.jobs.blue", topology.JOBS, "red"),
@@ -162,7 +163,7 @@ def test_an_agent_of_all_clusters(built: Door) -> None:
     token = built.token("agent", "*")
     assert outcome(built, token, consume("rainbow.jobs.red")) == 0
     assert outcome(built, token, publish(topology.EVENTS, "job.red.running")) == 0
-    assert outcome(built, token, consume("rainbow.recorder")) == 403
+    assert outcome(built, token, consume("rainbow.records")) == 403
     assert outcome(built, token, publish(topology.JOBS, "red")) == 403
 
 

@@ -21,8 +21,8 @@ from rainbow.brokers import ConnectOptions, connect
 from rainbow.brokers.base import Message
 from rainbow.client.rpc import Rpc
 from rainbow.errors import RainbowError
+from rainbow.security.tokens import KeyRing
 from rainbow.settings import Settings
-from rainbow.tokens import KeyRing
 from rainbow_agents.agent import Agent
 from rainbow_workers.service import ServiceOptions
 from rainbow_workers.stores import StoreOptions, open_store

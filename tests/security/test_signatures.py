@@ -14,11 +14,12 @@ from typing import Any
 import pytest
 
 from agentrig import Agents, shell
-from rainbow import codec, signing, topology
+from rainbow import codec, topology
 from rainbow.brokers.base import MSGPACK, Delivery, Message
+from rainbow.security import signing
+from rainbow_workers.headers import ORIGIN
 from rainbow_workers.keys import ClusterKeys
 from rainbow_workers.service import ServiceOptions
-from rainbow_workers.ticket import ORIGIN
 from rig import Rig, eventually, resources
 
 

@@ -11,7 +11,7 @@ from rainbow.errors import InvalidSettings, UnknownPlugin
 from rainbow.jobspec import read
 from rainbow.models.job import Dispatch
 from rainbow.settings import AgentSettings
-from rainbow_agents.admission import AllowedUsers, Load, MaxQueued, MaxRunning, Policy, TimeWindow
+from rainbow_agents.intake.admission.policies import AllowedUsers, Load, MaxQueued, MaxRunning, Policy, TimeWindow
 
 SPEC = read({"version": 1, "resources": {"a": {"type": "core", "count": 1}}, "tasks": [{"command": ["x"]}]})
 

@@ -12,11 +12,11 @@ import pytest
 
 from rainbow.errors import InvalidSettings
 from rainbow.jobspec import read
-from rainbow.jobspec.simple import simple
+from rainbow.jobspec.dialects.simple import simple
 from rainbow.models.job import Dispatch
 from rainbow.settings import AgentSettings
-from rainbow_agents.admission import Load, Policy, Refusal
-from rainbow_agents.admission_script import Script
+from rainbow_agents.intake.admission.policies import Load, Policy, Refusal
+from rainbow_agents.intake.admission.script import Script
 
 SPEC = read(simple(["x"], nodes=2, tasks=2, cores_per_task=4, duration=90, environment={"A": "b"}))
 

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from rainbow_agents.executors.base import Ended, Found, Mark, Recovery, Started
-from rainbow_agents.follow import Plan, compare
+from rainbow_agents.executors.base import Ended, Found, Recovery, Started, SubmissionKey
 from rainbow_agents.journal import Row
+from rainbow_agents.reporting.reconciliation import Plan, compare
 
-MARK = Mark("a", 1, "c1")
+MARK = SubmissionKey("a", 1, "c1")
 NOW = 10_000.0
 
 
@@ -39,7 +39,7 @@ def plan(found: list[Found], known: Row | None) -> Plan:
     return compare(Recovery("one", tuple(found)), active, lambda _: known, NOW)
 
 
-def found(phase: str = "held", mark: Mark = MARK, **more: Any) -> Found:
+def found(phase: str = "held", mark: SubmissionKey = MARK, **more: Any) -> Found:
     return Found(mark, "f1", phase, **more)  # type: ignore[arg-type]
 
 
@@ -67,7 +67,7 @@ def test_held_and_nobodys_is_an_orphan(known: Row | None, phase: str) -> None:
 
 def test_an_orphan_that_runs_is_left_alone() -> None:
     """Nobody released it, so it is not one of ours in spirit: a person may have."""
-    assert plan([found("running")], None) == Plan([], [], [], [], [], [])
+    assert plan([found("running")], None) == Plan()
 
 
 def test_being_submitted_is_left_to_its_agent_until_that_is_surely_dead() -> None:
@@ -78,12 +78,12 @@ def test_being_submitted_is_left_to_its_agent_until_that_is_surely_dead() -> Non
 def test_an_end_that_was_missed_is_news_with_its_start() -> None:
     ended = Ended(MARK, "f1", NOW, "completed", 0)
     made = plan([found("ended", started_at=NOW - 1, ended=ended)], row())
-    assert made.news == [Started(MARK, "f1", NOW - 1), ended]
+    assert made.progress == [Started(MARK, "f1", NOW - 1), ended]
 
 
 def test_a_start_that_was_missed_is_news() -> None:
-    assert plan([found("running", started_at=5.0)], row()).news == [Started(MARK, "f1", 5.0)]
-    assert plan([found("running", started_at=5.0)], row("running")).news == []
+    assert plan([found("running", started_at=5.0)], row()).progress == [Started(MARK, "f1", 5.0)]
+    assert plan([found("running", started_at=5.0)], row("running")).progress == []
 
 
 def test_a_cancel_that_did_not_arrive_is_repeated_and_nothing_is_released() -> None:
@@ -107,5 +107,5 @@ def test_found_again_by_its_mark_in_a_restarted_instance() -> None:
 
 
 def test_the_same_handle_with_another_mark_is_not_ours() -> None:
-    made = plan([found("running", Mark("b", 1, "c9"))], row())
+    made = plan([found("running", SubmissionKey("b", 1, "c9"))], row())
     assert made.missing == [row()]

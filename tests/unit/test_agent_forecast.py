@@ -4,10 +4,10 @@ import pytest
 
 from rainbow.jobspec import read_cached
 from rainbow.jobspec.request import Demand
-from rainbow_agents.bids import cost
 from rainbow_agents.executors.base import Busy, Outlook, Waiting
 from rainbow_agents.executors.testing import v1
-from rainbow_agents.forecast import Forecast
+from rainbow_agents.intake.bids import cost
+from rainbow_agents.intake.forecast import Forecast
 
 NOW = 1000.0
 WHOLE = Demand(4, 32, 4)

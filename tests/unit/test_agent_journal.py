@@ -10,7 +10,7 @@ import pytest
 
 from rainbow.errors import InvalidSettings
 from rainbow.models.job import JobEvent
-from rainbow_agents.executors.base import Ended, Mark, Started, Submitted
+from rainbow_agents.executors.base import Ended, Started, SubmissionKey, Submitted
 from rainbow_agents.journal import Journal, JournalDown, Row
 
 
@@ -34,19 +34,19 @@ def journal(tmp_path: Path, clock: Clock) -> Iterator[Journal]:
     journal.close()
 
 
-def mark(job: str = "a", attempt: int = 1, claim: str = "c1") -> Mark:
-    return Mark(job, attempt, claim)
+def mark(job: str = "a", attempt: int = 1, claim: str = "c1") -> SubmissionKey:
+    return SubmissionKey(job, attempt, claim)
 
 
-def take(journal: Journal, *marks: Mark) -> set[Mark]:
+def take(journal: Journal, *marks: SubmissionKey) -> set[SubmissionKey]:
     return journal.take([(m, "alice", None, 16) for m in marks])
 
 
-def submitted(m: Mark, handle: str = "f1") -> Submitted:
+def submitted(m: SubmissionKey, handle: str = "f1") -> Submitted:
     return Submitted(m, handle, "one")
 
 
-def accept(journal: Journal, m: Mark, handle: str = "f1") -> Row:
+def accept(journal: Journal, m: SubmissionKey, handle: str = "f1") -> Row:
     """Take, submit, accept and let start."""
     take(journal, m)
     decided = journal.decide([submitted(m, handle)], [])
@@ -54,7 +54,7 @@ def accept(journal: Journal, m: Mark, handle: str = "f1") -> Row:
     return row
 
 
-def rejected(m: Mark, code: str = "no-fit") -> JobEvent:
+def rejected(m: SubmissionKey, code: str = "no-fit") -> JobEvent:
     return JobEvent(id=m.id, attempt=m.attempt, cluster="blue", state="rejected", at=1.0, code=code, detail="why")
 
 
@@ -64,7 +64,7 @@ def state(journal: Journal, job: str = "a", attempt: int = 1) -> str | None:
 
 
 def events(journal: Journal) -> list[tuple[str, str]]:
-    return [(p.event.id, p.event.state) for p in journal.due(100)]
+    return [(p.event.id, p.event.state) for p in journal.outbox.due(100)]
 
 
 class TestTaking:
@@ -174,7 +174,7 @@ class TestCancels:
         (row,) = journal.cancel([("a", 1, "stop")])
         assert row.handle == "f1"
         journal.progress([Ended(mark(), "f1", 6.0, "failed", 143)])
-        (pending,) = journal.due(10)
+        (pending,) = journal.outbox.due(10)
         assert (pending.event.state, pending.event.detail) == ("cancelled", "stop")
 
     def test_a_job_that_completed_all_the_same_completed(self, journal: Journal) -> None:
@@ -257,8 +257,8 @@ class TestOutbox:
         assert events(second) == []  # left to the other agent for a while, it may be alive
         clock.now += 20
         assert events(second) == [("a", "completed")]
-        second.sent(second.due(10))
-        assert second.waiting() == 0
+        second.outbox.sent(second.outbox.due(10))
+        assert second.outbox.waiting() == 0
         second.close()
 
     def test_decisions_go_out_with_their_delivery_only(self, journal: Journal) -> None:
@@ -273,14 +273,14 @@ class TestOutbox:
         journal.decide([], [(rejected(mark()), None)])
         row = journal.get("a", 1)
         assert row is not None
-        (again,) = journal.again([row])
+        (again,) = journal.outbox.repeat([row])
         assert (again.event.state, again.event.code, again.event.detail) == ("rejected", "no-fit", "why")
 
     def test_old_jobs_are_forgotten_but_not_their_unsent_events(self, journal: Journal, clock: Clock) -> None:
         for job in ("a", "b"):
             accept(journal, mark(job))
             journal.progress([Ended(mark(job), "f1", 6.0, "completed", 0)])
-        journal.sent([p for p in journal.due(10) if p.event.id == "a"])
+        journal.outbox.sent([p for p in journal.outbox.due(10) if p.event.id == "a"])
         clock.now += 100
         assert journal.prune(50) == 1
         assert (state(journal, "a"), state(journal, "b")) == (None, "completed")
@@ -289,13 +289,13 @@ class TestOutbox:
 class TestTrouble:
     def test_a_full_disk_changes_nothing_and_heals(self, journal: Journal) -> None:
         take(journal, mark())
-        pages = journal._db.execute("PRAGMA page_count").fetchone()[0]
-        journal._db.execute(f"PRAGMA max_page_count={pages}")
+        pages = journal.file.connection.execute("PRAGMA page_count").fetchone()[0]
+        journal.file.connection.execute(f"PRAGMA max_page_count={pages}")
         marks = [mark(f"{n:0200d}") for n in range(2000)]
         with pytest.raises(JournalDown, match="full"):
             take(journal, *marks)
         assert journal.counts() == {"taken": 1}
-        journal._db.execute("PRAGMA max_page_count=100000")
+        journal.file.connection.execute("PRAGMA max_page_count=100000")
         assert len(take(journal, *marks)) == 2000
 
     def test_of_another_version_is_refused(self, tmp_path: Path) -> None:
@@ -335,14 +335,14 @@ class TestTellingAgain:
         journal.progress([Ended(mark("old"), "f1", clock.now, "completed", 0)])
         clock.now += 500
         journal.progress([Ended(mark("done"), "f1", clock.now, "failed", 3, detail="why")])
-        journal.sent(journal.due(100))
+        journal.outbox.sent(journal.outbox.due(100))
         assert events(journal) == []
-        assert journal.tell_again(300.0) == 3
+        assert journal.outbox.republish(300.0) == 3
         assert sorted(events(journal)) == [("done", "failed"), ("runs", "running"), ("waits", "accepted")]
-        told = {p.event.id: p.event for p in journal.due(100)}
+        told = {p.event.id: p.event for p in journal.outbox.due(100)}
         assert (told["done"].returncode, told["done"].detail, told["done"].user) == (3, "why", "alice")
         assert told["waits"].flux_id == "f1"
-        assert journal.tell_again(300.0) == 0  # it is under way already
+        assert journal.outbox.republish(300.0) == 0  # it is under way already
 
     def test_not_what_may_go_on_elsewhere(self, journal: Journal, clock: Clock) -> None:
         take(journal, mark("held"), mark("refused"), mark("dropped"))
@@ -351,7 +351,7 @@ class TestTellingAgain:
         )
         (row,) = [r for r in journal.active() if r.id == "dropped"]
         journal.drop([row], "its attempt is over")
-        assert journal.tell_again(300.0) == 0
+        assert journal.outbox.republish(300.0) == 0
 
     def test_a_journal_of_an_earlier_release(self, tmp_path: Path) -> None:
         Journal(tmp_path / "old", cluster="blue").close()

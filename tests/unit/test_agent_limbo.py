@@ -12,11 +12,12 @@ import pytest
 
 from agentrig import shell
 from rainbow.client.rpc import Rpc
+from rainbow.models.job import JobEvent
 from rainbow_agents.executors.base import Capacity, Context
 from rainbow_agents.executors.dry_run import DryRunExecutor
 from rainbow_agents.executors.testing import Rig as ExecutorRig
+from rainbow_agents.intake.held_jobs import HeldJobReconciler
 from rainbow_agents.journal import Journal
-from rainbow_agents.limbo import Limbo
 from rig import Rig
 
 
@@ -36,8 +37,7 @@ class Agent:
         self.journal = Journal(folder / "journal.sqlite", cluster="blue")
         context = Context("blue", "owner", folder, Capacity(1, 4))
         self.executor = ExecutorRig(lambda listener: DryRunExecutor(context, listener))
-        self.limbo = Limbo(self.journal, rig.rpc, "blue", after=60.0)
-        self.limbo.executor = self.executor.executor
+        self.limbo = HeldJobReconciler(self.journal, rig.rpc, "blue", self.executor.executor, after=60.0)
         self.work = self.executor.work("true")
 
     def hold(self, job: str, attempt: int = 1) -> None:
@@ -113,8 +113,8 @@ def test_it_is_dropped_when_the_job_has_ended_or_gone_on(rig: Rig, agent: Agent)
 
 def test_an_older_attempt_is_dropped(rig: Rig, agent: Agent) -> None:
     job = submit(rig)
-    rig.event("blue", job, 7, "accepted")
-    rig.until(job, "accepted")
+    again = JobEvent(id=job, attempt=7, cluster="blue", state="assigned", at=time.time())
+    rig.store.jobs.record([again])
     agent.hold(job, attempt=1)
     agent.look()
     assert agent.state[1] is False
@@ -147,8 +147,8 @@ def test_nothing_happens_while_the_ledger_cannot_be_asked(rig: Rig, agent: Agent
     rig.event("blue", job, 1, "accepted")
     rig.until(job, "accepted")
     agent.hold(job)
-    refused = Limbo(agent.journal, Rpc(rig.connect("nobody"), token="not a token"), "blue", after=60.0)
-    refused.executor = agent.executor.executor
+    nobody = Rpc(rig.connect("nobody"), token="not a token")
+    refused = HeldJobReconciler(agent.journal, nobody, "blue", agent.executor.executor, after=60.0)
     refused.look(lambda: time.time() + 61)
     assert agent.state == ("accepted", False)
     assert agent.ended is None

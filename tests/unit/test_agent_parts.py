@@ -13,8 +13,8 @@ from rainbow.errors import InvalidSettings, NotFound, RainbowError
 from rainbow.jobspec.request import Demand
 from rainbow_agents import health
 from rainbow_agents.discovery import capacity, discover, subsystem_files
-from rainbow_agents.executors.base import Capacity, Mark
-from rainbow_agents.executors.flux.peer import _ended, _found
+from rainbow_agents.executors.base import Capacity, SubmissionKey
+from rainbow_agents.executors.flux.results import ended_of, found_of
 from rainbow_agents.executors.options import read_options
 from rainbow_agents.executors.slots import Slots
 from rainbow_agents.identity import Identity, Registration
@@ -94,6 +94,17 @@ class TestIdentity:
     def test_a_damaged_file_is_no_registration(self, tmp_path: Path, text: str) -> None:
         (tmp_path / "registration.json").write_text(text)
         assert Identity(tmp_path).load() is None
+
+    def test_a_copy_of_the_folder_is_refused(self, tmp_path: Path) -> None:
+        import shutil
+
+        first = Identity(tmp_path / "state")
+        shutil.copytree(tmp_path / "state", tmp_path / "copy")
+        with pytest.raises(InvalidSettings, match=r"is a copy: .* remove .*/copy/place"):
+            Identity(tmp_path / "copy")
+        assert Identity(tmp_path / "state").name == first.name
+        (tmp_path / "copy" / "place").unlink()
+        assert Identity(tmp_path / "copy").name == first.name
 
     def test_owner_tells_nothing_of_the_identity(self, tmp_path: Path) -> None:
         identity = Identity(tmp_path)
@@ -185,12 +196,12 @@ class TestHealth:
 class TestFluxResults:
     """How jobs ended on a real instance: wait status and exception to state and code."""
 
-    MARK = Mark("a", 1, "c")
+    MARK = SubmissionKey("a", 1, "c")
 
     def part(self, **facts: Any) -> dict[str, Any]:
         base = {
             "name": "f1",
-            "urgency": 16,
+            "held": False,
             "started": 1.0,
             "ended": 2.0,
             "status": 0,
@@ -209,29 +220,29 @@ class TestFluxResults:
             (32512, "exec", "failed", 127),
             (36352, "timeout", "failed", 142),
             (36608, "cancel", "cancelled", 143),
-            (None, "cancel", "cancelled", -128),
+            (None, "cancel", "cancelled", None),
             (None, "alloc", "failed", 1),
             (256, "exec", "failed", 1),
             (None, "exec", "failed", 1),
             (None, None, "failed", 1),
         ],
     )
-    def test_ends(self, status: int | None, exception: str | None, state: str, returncode: int) -> None:
+    def test_ends(self, status: int | None, exception: str | None, state: str, returncode: int | None) -> None:
         given = {"type": exception, "note": "why"} if exception else None
-        ended = _ended(self.MARK, "f1", [self.part(status=status, exception=given)])
+        ended = ended_of(self.MARK, "f1", [self.part(status=status, exception=given)])
         assert (ended.state, ended.returncode) == (state, returncode)
         assert ended.code == (exception or (None if status is not None else "no-finish"))
 
     def test_the_first_part_that_failed_decides(self) -> None:
         dependency = {"type": "dependency", "note": "never satisfied"}
         parts = [self.part(), self.part(status=512), self.part(status=None, exception=dependency, ended=9.0)]
-        ended = _ended(self.MARK, "f1,f2,f3", parts)
+        ended = ended_of(self.MARK, "f1,f2,f3", parts)
         assert (ended.state, ended.returncode, ended.at) == ("failed", 2, 9.0)
 
     def test_of_an_incomplete_job_no_end_is_told(self) -> None:
         job = {"mark": self.MARK.as_dict(), "whole": False, "parts": [self.part()]}
-        assert _found(job, {}) is None
-        found = _found({**job, "parts": [self.part(ended=None, started=None, urgency=0)]}, {})
+        assert found_of(job, {}) is None
+        found = found_of({**job, "parts": [self.part(ended=None, started=None, held=True)]}, {})
         assert found is not None
         assert found.phase == "held"
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from rainbow_agents.executors.flux.validating import plain, plain_process
+from rainbow_agents.executors.flux.session.validating import plain, plain_process
 
 
 @pytest.mark.parametrize(

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from rainbow import tokens
-from rainbow.tokens import KeyRing
+from rainbow.security import tokens
+from rainbow.security.tokens import KeyRing
 from rainbow_workers.audit import Audit
 
 RING = KeyRing.generate()

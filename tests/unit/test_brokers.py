@@ -15,12 +15,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rainbow.brokers import ConnectOptions, Tls, connect, redact
+from rainbow.brokers.ack_tracker import Outstanding
 from rainbow.brokers.base import Broker, Message, Receipt
-from rainbow.brokers.deaths import is_cycle, with_death
-from rainbow.brokers.differences import difference
-from rainbow.brokers.outstanding import Outstanding
 from rainbow.brokers.rabbitmq import wire
 from rainbow.brokers.routing import matches
+from rainbow.brokers.topology_mismatch import difference
+from rainbow.brokers.x_death import is_cycle, with_death
 from rainbow.errors import InvalidInput, InvalidSettings, PublishFailed, TimedOut, UnknownPlugin
 from rainbow.testing.brokers import LIMIT, Place, collect, until
 from rainbow.topology import Exchange, Queue, Topology

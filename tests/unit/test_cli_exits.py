@@ -14,9 +14,10 @@ import pytest
 import typer
 
 from rainbow import errors
-from rainbow.cli import app, exits, output
+from rainbow.cli import app, exits
 from rainbow.cli.lazy import Entry, make_app
 from rainbow.cli.options import Json
+from rainbow.cli.render import output
 
 
 class _Boom:
@@ -119,7 +120,7 @@ def test_a_file_that_cannot_be_used_is_named(boom: _Boom, capsys: Any) -> None:
         (["wait", "12"], "'12' is no job id"),
         (["token"], "missing command (see `rainbow token --help`)"),
         (["register", "blue"], "either --nodes FILE or --R FILE"),
-        (["jobs", "--state", "asleep"], "choose one of submitted"),
+        (["jobs", "--state", "asleep"], "choose of active, ended, submitted"),
         (["clusters", "drain"], "missing argument 'CLUSTER'"),
         (["dead", "drop"], "or --all"),
         (["--config"], "requires"),

@@ -13,7 +13,7 @@ import yaml
 
 from rainbow.cli import files
 from rainbow.cli.values import flat_file, pairs, seconds, typed
-from rainbow.client.place import identity
+from rainbow.client.identity import identity
 from rainbow.errors import InvalidInput, InvalidSettings
 
 TEXT = """\

@@ -15,12 +15,13 @@ from typing import Any
 import pytest
 import yaml
 
-from rainbow import tokens
 from rainbow.brokers.base import Delivery
-from rainbow.cli import output
-from rainbow.cli.letters import Letter
+from rainbow.cli.dead_letters import Letter
+from rainbow.cli.render import output
 from rainbow.errors import InvalidInput
-from rainbow_workers.dead import letter as letter_of
+from rainbow.security import signing, tokens
+from rainbow.security.tokens import KeyRing
+from rainbow_workers.dead_letters import letter as letter_of
 from running import Shell, alone
 
 
@@ -228,13 +229,20 @@ def test_times() -> None:
 # -- dead letters ------------------------------------------------------------------------------------------------
 
 
-def dead(body: bytes = b"{}", **headers: Any) -> Letter:
-    return Letter(Delivery("rainbow.dead", body, "application/json", headers=headers, message_id="m"))
+RING = KeyRing.generate()
+
+
+def dead(body: bytes = b"{}", *, signed: bool = False, **headers: Any) -> Letter:
+    if signed:
+        text = signing.letter_text(headers, body)
+        headers[signing.HEADER] = signing.sign(signing.letter_keys(RING), text)
+    return Letter(Delivery("rainbow.dead", body, "application/json", headers=headers, message_id="m"), RING)
 
 
 def test_a_letter_of_the_workers() -> None:
     letter = dead(
         json.dumps({"id": "1", "token": "***"}).encode(),
+        signed=True,
         **{
             "rainbow-reason": "invalid",
             "rainbow-exchange": "rainbow.submit",
@@ -251,23 +259,23 @@ def test_a_letter_of_the_workers() -> None:
     again = letter.replay("mine")
     assert (again.exchange, again.routing_key, again.message_id) == ("rainbow.submit", "submit", "m")
     assert json.loads(again.body) == {"id": "1", "token": "mine"}
-    assert again.headers == {"kept": 1, "rainbow-replayed": 1}
+    assert again.headers == {"rainbow-replayed": 1}
 
 
 def test_a_letter_of_the_broker() -> None:
     """Put aside by RabbitMQ itself (delivery limit): its history says where it was."""
     death = {
-        "queue": "rainbow.agent.blue",
+        "queue": "rainbow.scheduler",
         "reason": "delivery_limit",
-        "exchange": "rainbow.agents",
-        "routing-keys": ["blue"],
+        "exchange": "rainbow.submit",
+        "routing-keys": ["submit"],
     }
-    letter = dead(b"x", **{"x-death": [death], "rainbow-signature": "k:abc"})
-    assert (letter.reason, letter.queue, letter.at) == ("delivery_limit", "rainbow.agent.blue", None)
-    again = letter.replay(None)
-    assert (again.exchange, again.routing_key) == ("rainbow.agents", "blue")
+    letter = dead(b"x", **{"x-death": [death], "rainbow-signature": "k:abc", "CC": ["blue"], "colour": "red"})
+    assert (letter.reason, letter.queue, letter.at) == ("delivery_limit", "rainbow.scheduler", None)
+    again = letter.replay()
+    assert (again.exchange, again.routing_key) == ("rainbow.submit", "submit")
     assert again.headers == {"rainbow-signature": "k:abc", "rainbow-replayed": 1}
-    assert letter.history == ["delivery_limit in rainbow.agent.blue"]
+    assert letter.history == ["delivery_limit in rainbow.scheduler"]
 
 
 def test_a_letter_tells_what_it_was_through() -> None:
@@ -275,7 +283,7 @@ def test_a_letter_tells_what_it_was_through() -> None:
     deaths = [{"queue": "rainbow.jobs.blue", "reason": "expired", "count": 2}, {"queue": "q", "reason": "rejected"}]
     came = {"x-death": deaths, "x-delivery-count": 3, "rainbow-replayed": 2}
     made = letter_of(Delivery("rainbow.rejected", b"{}", exchange="rainbow.rejected", headers=came), "invalid", "no")
-    letter = Letter(Delivery("rainbow.dead", made.body, headers=dict(made.headers or {})))
+    letter = dead(made.body, signed=True, **(made.headers or {}))
     assert letter.history == [
         "replayed 2 times",
         "delivered 4 times",
@@ -289,10 +297,10 @@ def test_a_letter_tells_what_it_was_through() -> None:
 
 
 def test_letters_that_cannot_be_replayed() -> None:
-    with pytest.raises(InvalidInput, match="which exchange"):
+    with pytest.raises(InvalidInput, match="prove which exchange"):
         dead().replay("t")
     with pytest.raises(InvalidInput, match="too long"):
-        dead(b"x" * 10, **{"rainbow-exchange": "e", "rainbow-bytes": 300_000}).replay("t")
+        dead(b"x" * 10, signed=True, **{"rainbow-exchange": "e", "rainbow-bytes": 300_000}).replay("t")
 
 
 def test_letters_are_told_apart() -> None:

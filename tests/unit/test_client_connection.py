@@ -17,7 +17,7 @@ from rainbow.client import Client
 from rainbow.client.connection import Connection
 from rainbow.client.credentials import Credentials
 from rainbow.client.mailbox import Mailbox
-from rainbow.client.reach import endpoint, why_not
+from rainbow.client.reachability import endpoints, why_not
 from rainbow.errors import (
     BadCredentials,
     BrokerBlocked,
@@ -149,19 +149,27 @@ def test_a_connection_that_comes_is_waited_for() -> None:
 @pytest.mark.parametrize(
     ("url", "where"),
     [
-        ("amqp://h/v", ("h", 5672)),
-        ("amqps://u:p@h/v", ("h", 5671)),
-        ("amqp://h:99/v", ("h", 99)),
-        ("redis://h/0", ("h", 6379)),
-        ("kombu+redis://h/0", ("h", 6379)),
-        ("amqp:///v", ("127.0.0.1", 5672)),
-        ("memory://h", None),
-        ("unix:///run/redis.sock", None),
-        ("amqp://h:nonsense/v", None),
+        ("amqp://h/v", [("h", 5672)]),
+        ("amqps://u:p@h/v", [("h", 5671)]),
+        ("amqp://h:99/v", [("h", 99)]),
+        ("amqp://u:p,w@h,[::1]:99,g/v", [("h", 5672), ("::1", 99), ("g", 5672)]),
+        ("amqp://u:p@h/v,amqps://g/v", [("h", 5672), ("g", 5671)]),
+        ("redis://h/0", [("h", 6379)]),
+        ("redis+sentinel://h,g:1/main/0", [("h", 26379), ("g", 1)]),
+        ("kombu+redis://h/0", [("h", 6379)]),
+        ("amqp:///v", [("127.0.0.1", 5672)]),
+        ("memory://h", []),
+        ("unix:///run/redis.sock", []),
+        ("amqp://h:nonsense/v", []),
     ],
 )
-def test_where_a_url_leads(url: str, where: tuple[str, int] | None) -> None:
-    assert endpoint(url) == where
+def test_where_a_url_leads(url: str, where: list[tuple[str, int]]) -> None:
+    assert endpoints(url) == where
+
+
+def test_nothing_listens_anywhere() -> None:
+    said = why_not("amqp://127.0.0.1:1,127.0.0.1:2/v")
+    assert said == "nothing listens at 127.0.0.1:1; nothing listens at 127.0.0.1:2"
 
 
 def test_a_name_nobody_knows() -> None:

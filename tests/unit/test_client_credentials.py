@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from rainbow import tokens
 from rainbow.client.credentials import Credentials, peek
 from rainbow.errors import Denied, InvalidSettings
+from rainbow.security import tokens
 from rainbow.settings import Settings
 
 RING = tokens.KeyRing.generate()

@@ -9,13 +9,13 @@ import pytest
 from rainbow.client import output as module
 from rainbow.client.output import pieces
 from rainbow.errors import TimedOut
-from rainbow.models.asking import Output
+from rainbow.models.requests import Output
 
 
 @pytest.fixture(autouse=True)
 def _no_pause(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_SOON", 0.001)
-    monkeypatch.setattr(module, "_LATER", 0.002)
+    monkeypatch.setattr(module, "SOON", 0.001)
+    monkeypatch.setattr(module, "LATER", 0.002)
 
 
 class Source:

@@ -184,6 +184,19 @@ def test_many_jobs_are_asked_for_in_parts(client: Client, registrar: Registrar) 
     assert [len(request["ids"]) for request in registrar.asked[:3]] == [1000, 1000, 500]
 
 
+def test_a_part_that_is_answered_late_misses_no_job(client: Client, registrar: Registrar) -> None:
+    """A job is unknown only once the part that asks for it was answered without it."""
+    ids = [str(uuid.uuid4()) for _ in range(1500)]
+
+    def answer(request: dict[str, Any]) -> Reply:
+        if len(request["ids"]) == 500:
+            time.sleep(2.5)
+        return jobs(*(job(i, "completed") for i in request["ids"]))
+
+    registrar.answer = answer
+    assert [r.id for r in client.wait(ids)] == ids
+
+
 def test_each_token_sees_its_own(broker: Broker, registrar: Registrar) -> None:
     mine, theirs = str(uuid.uuid4()), str(uuid.uuid4())
     owner = {"a": mine, "b": theirs}

@@ -8,17 +8,17 @@ from typing import Any
 import msgpack
 import pytest
 
-from rainbow import tokens
 from rainbow.brokers.base import Delivery
-from rainbow.tokens import KeyRing
-from rainbow_workers import dead
+from rainbow.security import tokens
+from rainbow.security.tokens import KeyRing
+from rainbow_workers import dead_letters
 
 TOKEN = tokens.issue(KeyRing.generate(), sub="a", role="submit", ttl=60)
 SECRET = "marker-of-a-secret"
 
 
-def letter(body: bytes, content_type: str | None = None, detail: str = "why", **more: Any) -> dead.Message:
-    return dead.letter(Delivery("q", body, content_type=content_type, **more), "invalid", detail)
+def letter(body: bytes, content_type: str | None = None, detail: str = "why", **more: Any) -> dead_letters.Message:
+    return dead_letters.letter(Delivery("q", body, content_type=content_type, **more), "invalid", detail)
 
 
 @pytest.mark.parametrize("body", [b"", b"\x00\xff\xfe", "ä😀".encode(), b"{", bytes(range(256))])
@@ -104,3 +104,13 @@ def test_the_detail_is_cut_and_clean() -> None:
     assert SECRET not in made.headers["rainbow-detail"]
     assert TOKEN not in made.headers["rainbow-detail"]
     assert len(made.headers["rainbow-detail"]) <= 1000
+
+
+@pytest.mark.parametrize("field", ["jobspec", "clusters", "command", "environment", "name"])
+def test_a_token_in_any_field_is_taken_out(field: str) -> None:
+    """By its form: also from what is a job's own, where another's token stays."""
+    foreign = "eyJhbGciOiJIUzI1NiJ9.eyJhdWQiOiJvdGhlciJ9.c2lnbmF0dXJlLW9mLWFub3RoZXI"
+    value: Any = {"a": [f"x {TOKEN} y"]} if field in ("jobspec", "environment") else [TOKEN]
+    made = letter(json.dumps({field: value, "graph": {"note": foreign}}).encode())
+    assert TOKEN.encode() not in made.body
+    assert foreign.encode() in made.body

@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from rainbow.errors import InvalidJobspec
-from rainbow.jobspec.documents import MAX_BYTES, MAX_DEPTH, load
+from rainbow.jobspec.dialects.documents import load
+from rainbow.jobspec.dialects.limits import MAX_BYTES, MAX_DEPTH
 
 
 def plain(document: Any, max_bytes: int = MAX_BYTES, max_depth: int = MAX_DEPTH) -> dict[str, Any]:

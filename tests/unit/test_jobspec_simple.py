@@ -8,7 +8,7 @@ import pytest
 
 from rainbow.errors import InvalidJobspec
 from rainbow.jobspec import Demand, Requirement, read, simple
-from rainbow.jobspec.to_v1 import V1Translator
+from rainbow.jobspec.flux.v1 import V1Translator
 
 
 def test_a_command_alone_gets_one_core() -> None:
@@ -92,7 +92,7 @@ def test_requires_make_it_nextgen_and_it_still_translates_to_the_same() -> None:
         ({"cwd": ""}, "cwd"),
         ({"name": 1}, "name"),
         ({"environment": {"A=B": "c"}}, "environment"),
-        ({"environment": {"A": 1}}, "environment.A"),
+        ({"environment": {"A": None}}, "environment.A"),
         ({"environment": ["A=b"]}, "environment"),
         ({"command": ""}, "command"),
         ({"command": []}, "command"),

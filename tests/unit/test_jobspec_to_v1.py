@@ -11,7 +11,7 @@ import pytest
 
 from rainbow.errors import InvalidJobspec
 from rainbow.jobspec import read
-from rainbow.jobspec.to_v1 import FluxJob, V1Translator
+from rainbow.jobspec.flux.v1 import FluxJob, V1Translator
 
 
 def translate(given: Any) -> list[FluxJob]:

@@ -12,8 +12,8 @@ from rainbow.jobspec.constraints import NEVER, read_constraint
 from rainbow.jobspec.counts import read_count
 from rainbow.jobspec.durations import as_number, read_duration, read_seconds
 from rainbow.jobspec.request import Constraint, Count
-from rainbow.resources.hostlist import Hostlist
-from rainbow.resources.idset import IdSet
+from rainbow.ranges.hostlist import Hostlist
+from rainbow.ranges.idset import IdSet
 
 
 def ranged(low: int, high: int, operator: str, operand: int) -> dict[str, Any]:

@@ -7,7 +7,7 @@ import uuid
 
 from rainbow.brokers import ConnectOptions, connect
 from rainbow.testing.brokers import LIMIT, Place, collect
-from rainbow_workers.worker import Patient
+from rainbow_workers.worker import DelayedRequeue
 
 
 def test_nothing_goes_back_while_the_broker_takes_nothing() -> None:
@@ -17,7 +17,7 @@ def test_nothing_goes_back_while_the_broker_takes_nothing() -> None:
     broker.declare(place.topology())
     broker.publish(place.messages(2)).check(LIMIT)
     blocked = [True]
-    patient = Patient(broker.consume(place.queue, prefetch=10), pause=0.1, blocked=lambda: blocked[0])
+    patient = DelayedRequeue(broker.consume(place.queue, prefetch=10), pause=0.1, blocked=lambda: blocked[0])
     first = collect(patient, 2)
     patient.requeue(first)
     end = time.monotonic() + 0.5

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from rainbow import codec
 from rainbow.jobspec import read
 from rainbow.models.job import SubmitRequest
-from rainbow_workers.repeats import Repeats
+from rainbow_workers.scheduling.parse_cache import ParseCache
 
 JOBSPEC = read({"version": 1, "resources": {"a": {"type": "node", "count": 1}}})
 
@@ -24,8 +24,8 @@ def request(raw: bytes) -> SubmitRequest:
     return SubmitRequest.model_validate(codec.decode(raw))
 
 
-def learnt(*bodies: bytes, **bounds: int) -> Repeats:
-    repeats = Repeats(**bounds)
+def learnt(*bodies: bytes, **bounds: int) -> ParseCache:
+    repeats = ParseCache(**bounds)
     for raw in bodies:
         repeats.add(raw, request(raw), JOBSPEC)
     return repeats
@@ -70,7 +70,7 @@ def test_an_id_elsewhere_is_not_cut_out() -> None:
 @given(st.lists(st.tuples(st.booleans(), st.sampled_from("abc"), st.sampled_from("abc"), st.booleans()), max_size=12))
 def test_what_is_found_is_what_reading_gives(sent: list[tuple[bool, str, str, bool]]) -> None:
     ids = {letter: new_id() for letter in "abc"}
-    repeats = Repeats()
+    repeats = ParseCache()
     for first, own, other, text in sent:
         fields: list[tuple[str, Any]] = [("id", ids[own]), ("environment", {"id": ids[other]})]
         if text:

@@ -8,8 +8,8 @@ import pytest
 
 from rainbow.jobspec.request import Constraint, Count, Request, Requirement, Want
 from rainbow.resources import ClusterIndex, Summary, match, read_graph
-from rainbow.resources.index import Names
-from rainbow.resources.matcher import Matcher
+from rainbow.resources.matching.index import Names
+from rainbow.resources.matching.matcher import Matcher
 from resource_texts import graph, request
 
 SMALL, LARGE = "cluster(2xnode(4xcore))", "cluster(4xnode(8xcore,gpu))"

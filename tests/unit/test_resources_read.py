@@ -13,10 +13,12 @@ import pytest
 import yaml
 
 from rainbow.errors import InvalidGraph
-from rainbow.resources import Blocks, Summary, json_stream, patch, read_graph, reader
-from rainbow.resources import document as documents
-from rainbow.resources.hostlist import Hostlist
-from rainbow.resources.idset import IdSet
+from rainbow.ranges.hostlist import Hostlist
+from rainbow.ranges.idset import IdSet
+from rainbow.resources import Blocks, Summary, read_graph
+from rainbow.resources.graph import document as documents
+from rainbow.resources.graph import json_stream
+from rainbow.resources.readers import patch, reader
 
 VERTICES = {
     "0": {"type": "cluster", "name": "tiny0"},

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from rainbow.cli.exits import run
-from rainbow.resources.satisfy import satisfy, satisfy_rows
+from rainbow.resources.matching.satisfy import satisfy, satisfy_rows
 from resource_texts import graph
 
 JOB: dict[str, Any] = {

@@ -8,10 +8,10 @@ import pytest
 
 from rainbow.errors import InvalidGraph
 from rainbow.jobspec.request import Count, Request, Requirement, Want
+from rainbow.ranges.hostlist import Hostlist
+from rainbow.ranges.idset import IdSet
 from rainbow.resources import Summary, match, read_graph, subsystem_name
-from rainbow.resources.hostlist import Hostlist
-from rainbow.resources.identity import Identity, cut, runs
-from rainbow.resources.idset import IdSet
+from rainbow.resources.graph.identity import Identity, cut, runs
 from resource_texts import graph, request
 
 

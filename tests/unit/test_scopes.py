@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from rainbow import oauth, scopes, tokens
 from rainbow.errors import InvalidInput
-from rainbow.tokens import KeyRing, Role
+from rainbow.security import oauth, scopes, tokens
+from rainbow.security.tokens import KeyRing, Role
 
 CONTROL = "rainbow.write:v/rainbow.control/*"
 
@@ -108,5 +108,5 @@ def test_workers_make_their_own_password_anew_in_time(monkeypatch: pytest.Monkey
     second = password()
     assert second != first
     now = tokens.time.time()
-    monkeypatch.setattr("rainbow.oauth.time.time", lambda: now + 301)
+    monkeypatch.setattr("rainbow.security.oauth.time.time", lambda: now + 301)
     assert password() != second

@@ -10,7 +10,7 @@ import pytest
 
 from rainbow.errors import InvalidInput, UnknownPlugin
 from rainbow.jobspec.request import Demand
-from rainbow.models.asking import Bid
+from rainbow.models.requests import Bid
 from rainbow_workers.selection import Selections
 from rainbow_workers.selection.base import Choice, JobView, Load, Offer
 

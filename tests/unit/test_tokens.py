@@ -11,10 +11,10 @@ from typing import Any
 import jwt
 import pytest
 
-from rainbow import tokens
 from rainbow.errors import Denied, InvalidInput, InvalidSettings
 from rainbow.models.cluster import Revocation
-from rainbow.tokens import KeyRing, Verifier
+from rainbow.security import tokens
+from rainbow.security.tokens import KeyRing, Verifier
 
 RING = KeyRing.generate()
 NOW = 1_800_000_000.0

@@ -14,11 +14,11 @@ from rainbow.models.cluster import ClusterRecord, ClusterState, Revocation
 from rainbow.models.control import parse_request
 from rainbow.models.job import Reason
 from rainbow.resources import read_graph
-from rainbow_workers.decide import Decider, Job
-from rainbow_workers.placing import Placer
-from rainbow_workers.stores.base import Changes
-from rainbow_workers.ticket import Ticket
-from rainbow_workers.world import World
+from rainbow_workers.clusters.cache import REPORTED_EPOCH, ClusterCache
+from rainbow_workers.scheduling.decide import Decider, Decision, Job
+from rainbow_workers.scheduling.dispatcher import Dispatcher
+from rainbow_workers.scheduling.pending_job import PendingJob
+from rainbow_workers.stores.base import Changes, Epoch
 from rig import resources
 
 SPEC = read_cached(simple(["true"], nodes=2))
@@ -31,8 +31,8 @@ def record(name: str, nodes: int = 4, **more: object) -> ClusterRecord:
     )
 
 
-def world_of(*records: ClusterRecord) -> World:
-    world = World()
+def world_of(*records: ClusterRecord) -> ClusterCache:
+    world = ClusterCache()
     world.apply(Changes(1, clusters={r.name: r for r in records}))
     return world
 
@@ -41,18 +41,33 @@ def job(**more: object) -> Job:
     return Job(id="j", user="u", jobspec=SPEC, allowed=frozenset({"*"}), submitted_at=0.0, **more)  # type: ignore[arg-type]
 
 
-def decider(world: World, **more: object) -> Decider:
-    return Decider(world, rng=random.Random(1), **more)  # type: ignore[arg-type]
+class Deciding:
+    """A decider whose decisions are applied to the cache, as the stage of that name does."""
+
+    def __init__(self, world: ClusterCache, **more: object) -> None:
+        self._world = world
+        self.decider = Decider(world, **more)  # type: ignore[arg-type]
+        self._rng = random.Random(1)
+
+    def decide(self, job: Job, now: float) -> Decision:
+        decision = self.decider.decide(job, now, self._rng)
+        if decision.cluster is not None:
+            self._world.reserve(decision.cluster, job.jobspec.demand)
+        return decision
+
+
+def decider(world: ClusterCache, **more: object) -> Deciding:
+    return Deciding(world, **more)
 
 
 def test_a_state_update_leaves_what_is_known_of_matching_alone() -> None:
     world = world_of(record("a"), record("b"))
     deciding = decider(world)
     deciding.decide(job(satisfy_only=True), 0.0)
-    matches = world.index.query(SPEC.request)
+    matches = world.graphs.query(SPEC.request)
     before = (world.generation, matches.version, matches.candidates)
     world.apply(Changes(2, states={"a": ClusterState(values={"nodes_free": 0})}, reserved={"b": Demand(1, 8, 0)}))
-    matches = world.index.query(SPEC.request)
+    matches = world.graphs.query(SPEC.request)
     assert (world.generation, matches.version, matches.candidates) == before
     assert world.load("a").free.nodes == 0
     assert world.load("b").free.nodes == 3
@@ -111,7 +126,8 @@ def test_a_silent_cluster_is_a_last_resort() -> None:
     world.apply(Changes(2, states={"a": ClusterState(heartbeat_at=100.0), "b": ClusterState(heartbeat_at=100.0)}))
     world.apply(Changes(3, states={"b": ClusterState(heartbeat_at=195.0)}))
     world.look_around(200.0)
-    assert {decider(world).decide(job(), 200.0).cluster for _ in range(20)} == {"b"}
+    alone = Decider(world)
+    assert {alone.decide(job(), 200.0, random.Random(seed)).cluster for seed in range(20)} == {"b"}
     world.look_around(300.0)
     assert decider(world).decide(job(), 300.0).status == "assigned"
 
@@ -123,12 +139,12 @@ def test_a_summary_that_cannot_be_read_is_a_problem_of_that_cluster_alone() -> N
     assert "x" in world.problems
 
 
-def test_a_busy_refusal_waits_longer_each_time_and_has_an_end() -> None:
+def test_a_refusal_waits_longer_each_time_and_has_an_end() -> None:
     world = world_of(record("a"))
     deciding = decider(world, retry_after=5.0, max_attempts=6)
     waits = []
     for attempt in range(2, 9):
-        decision = deciding.decide(job(attempt=attempt, tried={"a": Reason(code="busy")}), 0.0)
+        decision = deciding.decide(job(attempt=attempt, tried={"a": Reason(code="error")}), 0.0)
         waits.append(decision.retry_in if decision.status == "held" else decision.status)
     assert waits == [5.0, 10.0, 20.0, 40.0, 80.0, "unsatisfiable", "unsatisfiable"]
 
@@ -180,11 +196,11 @@ def test_nothing_stays_deducted_for_what_was_never_written() -> None:
         def changes(self, _since: int) -> Changes:
             raise StoreUnavailable("away")
 
-    placer = Placer(None, SimpleNamespace(clusters=Away()), world, decider(world), None, None)  # type: ignore[arg-type]
+    dispatcher = Dispatcher(None, SimpleNamespace(clusters=Away()), world, Decider(world), None, None)  # type: ignore[arg-type]
     unfit = Job("k", "u", read_cached(simple(["true"], nodes=99)), frozenset({"*"}), 0.0)
     for _ in range(3):
         with pytest.raises(StoreUnavailable):
-            placer.begin([Ticket(Delivery("q", b""), j.id, j) for j in (job(), unfit)], None)  # type: ignore[arg-type]
+            dispatcher.begin([PendingJob(Delivery("q", b""), j.id, j) for j in (job(), unfit)])
     assert world.load("a").free == Demand(4, 32, 0)
 
 
@@ -207,3 +223,28 @@ def test_a_state_that_is_no_number_is_refused(number: float) -> None:
     request = {"op": "state", "token": "t", "report": {"cluster": "a", "values": {"nodes_free": number}}}
     with pytest.raises(InvalidInput, match="nodes_free"):
         parse_request(request)
+
+
+def test_clusters_are_waited_for_until_they_have_reported_for_the_epoch_of_the_store() -> None:
+    """S51: those that are silent as long as it takes to be unreachable; those of an earlier release, three times so."""
+    world = ClusterCache(alive_after=10.0)
+    records = {name: record(name) for name in ("blue", "green", "by-hand")}
+
+    def state(reported: int, beat: float) -> ClusterState:
+        return ClusterState(values={REPORTED_EPOCH: reported}, heartbeat_at=beat)
+
+    world.apply(Changes(1, clusters=records, epoch=Epoch(7, 100.0)))
+    assert world.recalling(100.0) == 0.0, "data that was created lost nothing"
+    states = {"blue": state(7, 99.0), "green": state(7, 99.0), "by-hand": state(0, 0.0)}
+    world.apply(Changes(2, clusters=records, states=states, reset=True, epoch=Epoch(8, 100.0, lost=True)))
+    assert (world.recalling(100.0), world.remembering(100.0)) == (10.0, 10.0)
+    world.apply(Changes(3, states={"green": state(8, 104.0)}, epoch=Epoch(8, 100.0, lost=True)))
+    assert world.recalling(104.0) == 6.0, "blue is silent"
+    world.apply(Changes(4, states={"blue": state(7, 105.0)}, epoch=Epoch(8, 100.0, lost=True)))
+    assert world.recalling(105.0) == 10.0, "blue is there, and has not reported"
+    assert world.recalling(129.0) == 0.0
+    world.apply(Changes(5, states={"blue": state(7, 129.0)}, epoch=Epoch(8, 100.0, lost=True)))
+    assert world.recalling(129.0) == 1.0
+    assert world.recalling(131.0) == 0.0, "not for longer than that"
+    world.apply(Changes(6, states={"blue": state(8, 105.0)}, epoch=Epoch(8, 100.0, lost=True)))
+    assert world.recalling(105.0) == 0.0

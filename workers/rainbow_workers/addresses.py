@@ -10,9 +10,10 @@ import base64
 import binascii
 from dataclasses import dataclass
 
-from rainbow import codec, signing
+from rainbow import codec
 from rainbow.errors import BadSignature, InvalidInput
-from rainbow.tokens import KeyRing
+from rainbow.security import signing
+from rainbow.security.tokens import KeyRing
 
 
 @dataclass(frozen=True, slots=True)

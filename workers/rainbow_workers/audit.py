@@ -3,7 +3,7 @@
 Fields: `time` (seconds since 1970), `sub`, `jti` and `role` of the token, `action` (the operation, or ``submit``),
 `object` (a cluster, a group, job ids, a subject), `result` (``done``, or the code of the error), what else matters to
 the operation (`approve`, `clusters`, `reason`), and, when refused, `detail`. What only reads, heartbeats, and questions
-asked again are noted when they are refused. `sub` is null where nobody is known: no token, or a bad one.
+asked again are noted when they are refused. `sub` is null without a valid token.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, cast
 
 from rainbow.logs import redact
-from rainbow.tokens import Principal
+from rainbow.security.tokens import Principal
 
 log = logging.getLogger(__name__)
 

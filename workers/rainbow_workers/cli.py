@@ -86,11 +86,13 @@ def _started(service: Service, stop: threading.Event) -> bool:
 
 def build(given: Settings, workers: tuple[str, ...], *, declare: bool) -> tuple[Broker, Store, Service]:
     """Broker, store and service from the settings."""
-    from rainbow import scopes, settings
+    from rainbow import settings
     from rainbow.brokers import Tls, connect
-    from rainbow.oauth import worker_password
-    from rainbow.tokens import KeyRing
-    from rainbow_workers.failing import Breaker
+    from rainbow.security import scopes
+    from rainbow.security.oauth import worker_password
+    from rainbow.security.tokens import KeyRing
+    from rainbow_workers.clusters.circuit_breaker import BreakerPolicy
+    from rainbow_workers.scheduling.waiting import waiting_policy
     from rainbow_workers.service import Service, ServiceOptions
     from rainbow_workers.stores import StoreOptions, open_store
 
@@ -113,16 +115,14 @@ def build(given: Settings, workers: tuple[str, ...], *, declare: bool) -> tuple[
     def ring_now() -> KeyRing:
         return ring if service is None else service.ring()
 
-    if given.broker.oauth:
-        password = worker_password(ring_now, vhost, name)
-        broker = connect(settings.connect_options(given, name, user=name, password=password))
-    else:
-        broker = connect(settings.connect_options(given, name))
+    user, password = (name, worker_password(ring_now, vhost, name)) if given.broker.oauth else (None, None)
+    broker = connect(settings.connect_options(given, name, user=user, password=password))
     s = given.scheduler
     options = ServiceOptions(
         workers=workers,
         selection=s.algorithms.selection.name,
         selection_options=s.algorithms.selection.options,
+        graphs=given.graphdatabase.name,
         limits=settings.limits(given),
         declare=declare and s.declare,
         batch=s.batch,
@@ -130,9 +130,11 @@ def build(given: Settings, workers: tuple[str, ...], *, declare: bool) -> tuple[
         reserve=s.reserve,
         alive_after=s.alive_after,
         retry_after=s.retry_after,
+        keep=given.store.keep,
         max_attempts=s.max_attempts,
-        breaker=Breaker(s.breaker.threshold, s.breaker.fast, s.breaker.probe),
+        breaker=BreakerPolicy(s.breaker.threshold, s.breaker.fast, s.breaker.probe),
         failover_rate=s.failover_rate,
+        waiting=waiting_policy(s.waiting),
         secret=settings.secret(s.secret) if s.allow_secret else None,
         vhost=vhost,
         ring_file=given.keyring,

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from rainbow import codec, signing, topology
+from rainbow import codec, topology
 from rainbow.brokers.base import Message
 from rainbow.models.control import AgentCommand
+from rainbow.security import signing
+from rainbow_workers.headers import REGISTRATION
 from rainbow_workers.keys import ClusterKeys
-from rainbow_workers.ticket import REGISTRATION
 
 
 def message(keys: ClusterKeys, cluster: str, registration: str, command: AgentCommand) -> Message:

@@ -7,9 +7,9 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from rainbow import signing
 from rainbow.errors import InvalidSettings
-from rainbow.tokens import KeyRing
+from rainbow.security import signing
+from rainbow.security.tokens import KeyRing
 
 log = logging.getLogger(__name__)
 
@@ -34,6 +34,16 @@ class ClusterKeys:
     def origin(self) -> Mapping[str, bytes]:
         """What proves that a dispatch which came back left from here: a cluster has the key of its own signature."""
         return self._derived().origin
+
+    @property
+    def letters(self) -> Mapping[str, bytes]:
+        """What workers sign dead letters with."""
+        return self._derived().letters
+
+    @property
+    def grant(self) -> Mapping[str, bytes]:
+        """Signs grants (see `rainbow_workers.grants`)."""
+        return self._derived().grant
 
     def of(self, cluster: str, registration: str) -> Mapping[str, bytes]:
         """The keys of a cluster's registration, by kid, the signing one first."""
@@ -60,6 +70,8 @@ class _Derived:
         self.ring = ring
         self.own: Mapping[str, bytes] = {kid: signing.derive(key, "worker") for kid, key in ring.keys}
         self.origin: Mapping[str, bytes] = {kid: signing.derive(key, "origin") for kid, key in ring.keys}
+        self.letters: Mapping[str, bytes] = signing.letter_keys(ring)
+        self.grant: Mapping[str, bytes] = {kid: signing.derive(key, "grant") for kid, key in ring.keys}
         self.known: OrderedDict[tuple[str, str], Mapping[str, bytes]] = OrderedDict()
 
 

@@ -5,55 +5,78 @@ Labels are bounded: workers, kinds of outcome, states of clusters; never names o
 
 from __future__ import annotations
 
-import re
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from rainbow import topology
+from rainbow import monitoring, topology
 from rainbow.brokers.base import Broker
 from rainbow.errors import InvalidSettings, RainbowError
 from rainbow_workers.service import Service
 
-#: A name or an address; empty for our own machine.
-_HOST = re.compile(r"[A-Za-z0-9._-]*|\[?[0-9A-Fa-f:.]+\]?")
+#: Seconds without a look at its queue after which a worker is taken for stuck. A batch may wait for the store, whose
+#: time-outs are much shorter.
+STUCK = 300.0
 
 
 def serve(service: Service, address: str) -> Callable[[], None]:
-    """Answer ``http://ADDRESS/metrics`` (``HOST:PORT``; the host is 127.0.0.1 when left out). Gives what stops it.
+    """Answer ``/metrics``, ``/healthz`` and ``/readyz`` on ``HOST:PORT``. Returns a function that stops it.
 
     Raises InvalidSettings without prometheus-client, or for an address that cannot be used.
     """
     try:
-        from prometheus_client import CollectorRegistry, start_http_server
+        from prometheus_client import CollectorRegistry
     except ImportError:
         raise InvalidSettings("metrics need prometheus-client: pip install 'rainbow-hpc[metrics]'") from None
-    host, _, port = address.rpartition(":")
-    if not port.isdigit() or int(port) > 65_535 or not _HOST.fullmatch(host):
-        raise InvalidSettings("scheduler.metrics is HOST:PORT, as 127.0.0.1:9100: no URL, no user, no path")
     depths = Depths(service.broker)
     registry = CollectorRegistry()
     registry.register(Collector(service, depths))
-    try:
-        server, thread = start_http_server(int(port), host or "127.0.0.1", registry)
-    except OSError as exc:
-        raise InvalidSettings(f"metrics cannot be served on {address}: {exc.strerror or exc}") from None
-
+    end = monitoring.serve(
+        address,
+        "scheduler.metrics",
+        registry,
+        unhealthy=lambda: unhealthy(service),
+        unready=lambda: unhealthy(service) or unready(service),
+    )
     depths.start()
 
     def stop() -> None:
         depths.stop()
-        server.shutdown()
-        server.server_close()
-        thread.join(5)
+        end()
 
     return stop
 
 
+def unhealthy(service: Service) -> str | None:
+    """Why the program should be restarted: a worker that ended or is stuck. None when it is well."""
+    now = time.monotonic()
+    for worker in service.workers:
+        if worker.error is not None:
+            return f"worker {worker.task_name} ended: {type(worker.error).__name__}"
+        if worker.is_alive() and now - worker.looked_at > STUCK:
+            return f"worker {worker.task_name} has not looked at its queue for {now - worker.looked_at:.0f} s"
+    return None
+
+
+def unready(service: Service) -> str | None:
+    """Why jobs are not scheduled now: no broker, a broker that takes no messages, or no store. None when they are."""
+    status = service.broker.status
+    if not status.connected:
+        return "no connection to the broker"
+    if status.blocked is not None:
+        return f"the broker takes no messages: {status.blocked}"
+    if any(not worker.is_alive() for worker in service.workers):
+        return "the workers have not started"
+    stopped = next((w.task_name for w in service.workers if not w.consuming), None)
+    return None if stopped is None else f"worker {stopped} consumes nothing: it waits for the store"
+
+
 class Depths(threading.Thread):
-    """How many messages wait in the queues that there is one of, dead letters among them: asked for from time to time,
-    so that a broker which answers nothing keeps no scrape waiting."""
+    """Messages that wait in the shared queues, dead letters among them.
+
+    Asked from time to time, so that a broker that does not answer delays no scrape.
+    """
 
     EVERY = 5.0
     QUEUES = tuple(queue.name for queue in topology.core().queues)
@@ -86,30 +109,46 @@ class Collector:
         self._depths = depths
 
     def collect(self) -> Iterator[Any]:
-        from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+        """The families of metrics, read from the workers now."""
+        yield from self._broker_and_workers()
+        yield from self._jobs_and_clusters()
 
-        handled = CounterMetricFamily("rainbow_deliveries", "Deliveries handled.", labels=["worker"])
-        progress = GaugeMetricFamily(
-            "rainbow_idle_seconds", "Seconds since a worker last looked for deliveries.", labels=["worker"]
-        )
-        now = time.monotonic()
-        for worker in self._service.workers:
-            handled.add_metric([worker.task_name], worker.handled)
-            progress.add_metric([worker.task_name], max(0.0, now - worker.looked_at))
-        outcomes = CounterMetricFamily("rainbow_jobs", "Decisions on jobs, by outcome.", labels=["outcome"])
-        for outcome, count in sorted(self._service.outcomes().items()):
-            outcomes.add_metric([outcome], count)
-        world = self._service.world
+    def _broker_and_workers(self) -> Iterator[Any]:
+        status, workers, now = self._service.broker.status, self._service.workers, time.monotonic()
+        yield _gauge("rainbow_broker_connected", "1 while there is a connection to the broker.", status.connected)
+        yield _counter("rainbow_broker_reconnects", "Connections to the broker made again.", status.reconnects)
+        consuming = {w.task_name: w.consuming for w in workers}
+        yield _gauge("rainbow_worker_consuming", "1 while a worker consumes its queue.", consuming, "worker")
+        yield _counter("rainbow_deliveries", "Deliveries handled.", {w.task_name: w.handled for w in workers}, "worker")
+        idle = {w.task_name: max(0.0, now - w.looked_at) for w in workers}
+        yield _gauge("rainbow_idle_seconds", "Seconds since a worker last looked for deliveries.", idle, "worker")
+
+    def _jobs_and_clusters(self) -> Iterator[Any]:
+        service, world = self._service, self._service.world
+        yield _counter("rainbow_jobs", "Decisions on jobs, by outcome.", service.outcomes(), "outcome")
         unreachable, drained = len(world.unreachable), len(world.drained - world.unreachable)
-        clusters = GaugeMetricFamily("rainbow_clusters", "Registered clusters, by state.", labels=["state"])
-        clusters.add_metric(["open"], len(world.clusters) - unreachable - drained)
-        clusters.add_metric(["drained"], drained)
-        clusters.add_metric(["unreachable"], unreachable)
-        throttled = GaugeMetricFamily("rainbow_clusters_throttled", "Clusters on which jobs fail at once.")
-        throttled.add_metric([], len(world.throttled))
-        waiting = GaugeMetricFamily(
-            "rainbow_queue_messages", "Messages waiting, by queue; in rainbow.dead those that died.", labels=["queue"]
-        )
-        for name, count in sorted(self._depths.known.items()):
-            waiting.add_metric([name], count)
-        yield from (handled, progress, outcomes, clusters, throttled, waiting)
+        states = {"open": len(world.clusters) - unreachable - drained, "drained": drained, "unreachable": unreachable}
+        yield _gauge("rainbow_clusters", "Registered clusters, by state.", states, "state")
+        yield _gauge("rainbow_clusters_throttled", "Clusters on which jobs fail at once.", len(world.throttled))
+        known = self._depths.known
+        yield _gauge("rainbow_queue_messages", "Messages waiting; in rainbow.dead dead letters.", known, "queue")
+        refused = "Events about attempts that the cluster which sent them was never given."
+        yield _counter("rainbow_events_refused", refused, service.refused_events())
+
+
+def _gauge(name: str, text: str, values: float | Mapping[str, float], label: str | None = None) -> Any:
+    from prometheus_client.core import GaugeMetricFamily
+
+    return _filled(GaugeMetricFamily(name, text, labels=[label] if label else []), values)
+
+
+def _counter(name: str, text: str, values: float | Mapping[str, float], label: str | None = None) -> Any:
+    from prometheus_client.core import CounterMetricFamily
+
+    return _filled(CounterMetricFamily(name, text, labels=[label] if label else []), values)
+
+
+def _filled(family: Any, values: float | Mapping[str, float]) -> Any:
+    for key, value in sorted(values.items()) if isinstance(values, Mapping) else [(None, values)]:
+        family.add_metric([] if key is None else [key], value)
+    return family

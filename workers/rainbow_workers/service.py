@@ -13,33 +13,42 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from rainbow import topology
+from rainbow import plugins, topology
+from rainbow.brokers import declare
 from rainbow.brokers.base import Broker
+from rainbow.client.mailbox import Mailbox
 from rainbow.errors import InvalidSettings
 from rainbow.models import control
-from rainbow.tokens import KeyRing, Verifier
+from rainbow.security.tokens import KeyRing, Verifier
 from rainbow_workers.audit import Audit
-from rainbow_workers.bidding import AT_ONCE, Bidding
-from rainbow_workers.decide import Decider
-from rainbow_workers.failing import Breaker, Failing
-from rainbow_workers.failover import Turns
-from rainbow_workers.following import Follower
-from rainbow_workers.intake import Intake
+from rainbow_workers.bidding.bidder import AT_ONCE, Bidding
+from rainbow_workers.clusters.bid_accuracy import BidAccuracy
+from rainbow_workers.clusters.cache import ClusterCache
+from rainbow_workers.clusters.circuit_breaker import BreakerPolicy, CircuitBreaker
+from rainbow_workers.clusters.sync import CacheSync
 from rainbow_workers.keys import ClusterKeys, RingFile
-from rainbow_workers.operations.access import AccessOperations
-from rainbow_workers.operations.clusters import ClusterOperations
-from rainbow_workers.operations.issuing import AGENT_TTL, SUBMIT_TTL, Issuer
-from rainbow_workers.operations.jobs import JobOperations
-from rainbow_workers.operations.relaying import RelayOperations
-from rainbow_workers.placing import Placer
-from rainbow_workers.promises import Promises
-from rainbow_workers.recorder import Recorder
-from rainbow_workers.registrar import Operation, Registrar
-from rainbow_workers.returns import Returns
-from rainbow_workers.scheduler import Scheduler
+from rainbow_workers.outlet import Outlet
+from rainbow_workers.records.former_queue import FormerQueue
+from rainbow_workers.records.recorder import Recorder
+from rainbow_workers.registry.epochs import Announcer
+from rainbow_workers.registry.operations.access import AccessOperations
+from rainbow_workers.registry.operations.clusters import ClusterOperations
+from rainbow_workers.registry.operations.issuing import AGENT_TTL, SUBMIT_TTL, Issuer
+from rainbow_workers.registry.operations.jobs import JobOperations
+from rainbow_workers.registry.operations.relaying import RelayOperations
+from rainbow_workers.registry.registrar import Operation, Registrar
+from rainbow_workers.scheduling.contention import Contention
+from rainbow_workers.scheduling.decide import Decider
+from rainbow_workers.scheduling.dispatcher import Dispatcher
+from rainbow_workers.scheduling.failover import RateLimiter
+from rainbow_workers.scheduling.fair_share import FairShare
+from rainbow_workers.scheduling.outgoing import Outgoing
+from rainbow_workers.scheduling.returns import Returns
+from rainbow_workers.scheduling.scheduler import Scheduler
+from rainbow_workers.scheduling.submissions import SubmissionReader
+from rainbow_workers.scheduling.waiting import WaitingPolicy, WaitingRoom
 from rainbow_workers.stores.base import Store
 from rainbow_workers.worker import Task, Worker
-from rainbow_workers.world import World
 
 log = logging.getLogger(__name__)
 
@@ -53,13 +62,14 @@ WORKERS = ("scheduler", "bidding", "registrar", "recorder", "returns")
 class ServiceOptions:
     """How the workers of a process behave. Times in seconds, sizes in bytes.
 
-    `vhost` is where the scopes of tokens that are given out hold (None: no scopes). `ring_file` is read again when it
-    is replaced. `audit` is a file, or ``-`` for stdout.
+    `keep` is how long the store keeps the records of ended jobs. `vhost` is where the scopes of tokens that are given
+    out hold (None: no scopes). `ring_file` is read again when it is replaced. `audit` is a file, or ``-`` for stdout.
     """
 
     workers: Sequence[str] = WORKERS
     selection: str = "least-loaded"
     selection_options: Mapping[str, Any] = field(default_factory=dict)
+    graphs: str = "folded"
     limits: topology.Limits = field(default_factory=topology.Limits)
     declare: bool = True
     batch: int = 500
@@ -67,9 +77,11 @@ class ServiceOptions:
     reserve: float = 60.0
     alive_after: float = 35.0
     retry_after: float = 5.0
+    keep: float = 7 * 86400.0
     max_attempts: int = 20
-    breaker: Breaker = field(default_factory=Breaker)
+    breaker: BreakerPolicy = field(default_factory=BreakerPolicy)
     failover_rate: float = 100.0
+    waiting: WaitingPolicy = field(default_factory=WaitingPolicy)
     secret: str | None = None
     vhost: str | None = None
     agent_ttl: float = AGENT_TTL
@@ -85,38 +97,52 @@ class ServiceOptions:
 
 class Service:
     def __init__(self, broker: Broker, store: Store, ring: KeyRing, options: ServiceOptions | None = None) -> None:
-        self.broker = self._broker = broker
+        self.broker = broker
         self._store = store
         self._options = options or ServiceOptions()
         self._verifier = Verifier(ring)
         self._keys = ClusterKeys(lambda: self._verifier.ring)
+        self._broker = Outlet(broker, self._keys)
         o = self._options
         self._audit = Audit(o.audit, max_bytes=o.audit_bytes, keep=o.audit_keep)
-        self.world = World(o.alive_after, o.breaker.threshold)
+        graphs = plugins.load("rainbow.graphs", o.graphs)()
+        self.world = ClusterCache(o.alive_after, o.breaker.threshold, o.waiting.depth, graphs)
         file = self._options.ring_file
         follow_ring = RingFile(file, self._use, self._not_used).look if file else None
-        self._follower = Follower(self.world, store, self._verifier, also=follow_ring or (lambda: None))
-        self._turns = Turns(o.failover_rate)
-        self._placers: list[Placer] = []
-        self.workers = [self._worker(name) for name in self._options.workers]
+        self._follower = CacheSync(self.world, store, self._verifier, also=follow_ring or (lambda: None))
+        self._turns = RateLimiter(o.failover_rate)
+        self._contention = Contention()
+        self._fair_share = FairShare(store, self.world, o.waiting.shares)
+        self._dispatchers: list[Dispatcher] = []
+        self._recorders: list[Recorder] = []
+        self._mailbox = Mailbox(self._broker)
+        self._former = FormerQueue(self._broker)
+        names = list(self._options.workers)
+        if "scheduler" in names:
+            names.append("waiting")
+        self.workers = [self._worker(name) for name in names]
 
     def start(self) -> None:
         """Declare the topology (when allowed) and start the workers. Raises TopologyMismatch, BadCredentials."""
         if self._options.declare:
-            self._broker.declare(topology.core(self._options.limits))
+            declare(self._broker, topology.core(self._options.limits))
         for warning in self._store.warnings():
             log.warning(warning, extra={"action": "store-warning"})
         for worker in self.workers:
             worker.start()
+        if self._recorders:
+            self._former.start()
 
     def stop(self, grace: float = 15.0) -> None:
         """Stop taking, let what is under way finish, give back the rest."""
         for worker in self.workers:
             worker.stop()
+        self._former.stop()
         deadline = time.monotonic() + grace
         for worker in self.workers:
             if worker.ident is not None:
                 worker.join(max(0.0, deadline - time.monotonic()))
+        self._mailbox.close()
         self._audit.close()
 
     def ring(self) -> KeyRing:
@@ -132,7 +158,11 @@ class Service:
 
     def outcomes(self) -> Counter[str]:
         """How many jobs were assigned, held, denied, and so on, since the start."""
-        return sum((p.outcomes for p in self._placers), Counter())
+        return sum((d.outcomes for d in self._dispatchers), Counter())
+
+    def refused_events(self) -> int:
+        """How many events came from clusters that were never given the attempt."""
+        return sum(recorder.refused for recorder in self._recorders)
 
     def failed(self) -> BaseException | None:
         """What ended a worker that should still run: the process must end with it."""
@@ -147,6 +177,7 @@ class Service:
             "recorder": self._recorder,
             "returns": self._returns,
             "bidding": self._bidding,
+            "waiting": self._waiting,
         }[name]()
         if name == "bidding":
             return Worker(task, self._broker, batch=self._options.batch, prefetch=AT_ONCE, poll=0.05)
@@ -154,7 +185,7 @@ class Service:
         prefetch = min(LARGE_PREFETCH, self._options.prefetch) if name == "registrar" else self._options.prefetch
         return Worker(task, self._broker, batch=self._options.batch, prefetch=prefetch)
 
-    def _decider(self) -> Decider:
+    def _decider(self, contention: Contention | None = None) -> Decider:
         o = self._options
         return Decider(
             self.world,
@@ -163,19 +194,21 @@ class Service:
             retry_after=o.retry_after,
             max_attempts=o.max_attempts,
             probe_every=o.breaker.probe,
+            contention=contention,
         )
 
-    def _intake(self, decider: Decider) -> Intake:
-        return Intake(
+    def _intake(self, decider: Decider) -> SubmissionReader:
+        return SubmissionReader(
             self._verifier,
             self._keys,
             check_selection=decider.check,
             max_bytes=self._options.message_bytes,
             max_depth=self._options.depth,
+            keep=self._options.keep,
         )
 
-    def _placer(self, decider: Decider) -> Placer:
-        placer = Placer(
+    def _dispatcher(self, decider: Decider) -> Dispatcher:
+        dispatcher = Dispatcher(
             self._broker,
             self._store,
             self.world,
@@ -183,25 +216,46 @@ class Service:
             self._keys,
             lambda: self._verifier.ring,
             turns=self._turns,
+            fair_share=self._fair_share,
             reserve_s=self._options.reserve,
+            lives=self._options.limits.dispatch_timeout,
         )
-        self._placers.append(placer)
-        return placer
+        self._dispatchers.append(dispatcher)
+        return dispatcher
 
     def _scheduler(self) -> Task:
+        decider = self._decider(self._contention)
+        return Scheduler(self._intake(decider), self._dispatcher(decider), self._follower, self._audit)
+
+    def _waiting(self) -> Task:
+        """Part of each process that schedules: what one puts into the waiting queues, any may take out."""
         decider = self._decider()
-        return Scheduler(self._intake(decider), self._placer(decider), self._follower, self._audit)
+        return WaitingRoom(
+            self._broker,
+            self._store,
+            self.world,
+            self._intake(decider),
+            decider,
+            self._dispatcher(decider),
+            Outgoing(self.world, self._keys, lambda: self._verifier.ring),
+            self._follower,
+            self._contention,
+            self._fair_share,
+            self._options.waiting,
+            audit=self._audit,
+        )
 
     def _returns(self) -> Task:
         decider = self._decider()
         return Returns(
             self._broker,
             self._intake(decider),
-            self._placer(decider),
+            self._dispatcher(decider),
             self._follower,
             self._store,
             self.world,
             self._keys,
+            self._mailbox,
             self._audit,
         )
 
@@ -210,26 +264,30 @@ class Service:
         return Bidding(
             self._broker,
             self._intake(decider),
-            self._placer(decider),
+            self._dispatcher(decider),
             decider,
             self.world,
             self._keys,
             self.ring,
             self._follower,
-            Promises(self._store, self.world),
+            BidAccuracy(self._store, self.world),
+            self._mailbox,
         )
 
     def _recorder(self) -> Task:
-        return Recorder(
+        recorder = Recorder(
             self._broker,
             self._store,
             self._keys,
             self._follower,
-            Failing(self._store, self.world, self._options.breaker),
+            CircuitBreaker(self._store, self.world, self._options.breaker),
             audit=self._audit,
             max_bytes=self._options.control_bytes,
             max_depth=self._options.depth,
+            in_order=lambda: self._former.empty,
         )
+        self._recorders.append(recorder)
+        return recorder
 
     def _registrar(self) -> Task:
         o = self._options
@@ -243,8 +301,8 @@ class Service:
             control.Revoke: access.revoke,
             control.SettleDead: access.settle_dead,
             control.Enroll: access.enroll,
-            control.ListEnrolments: access.list_enrolments,
-            control.DecideEnrolment: access.decide,
+            control.ListEnrollments: access.list_enrollments,
+            control.DecideEnrollment: access.decide,
             control.Register: clusters.register,
             control.Delete: clusters.delete,
             control.SetSubsystem: clusters.set_subsystem,
@@ -262,6 +320,12 @@ class Service:
             control.GetOutput: relay.output,
             control.AgentAnswer: relay.answer,
         }
+        announcer = Announcer(self._broker, self.world, self._keys)
+
+        def chores() -> None:
+            announcer.look()
+            clusters.settle_barred()
+
         return Registrar(
             self._broker,
             self._store,
@@ -272,5 +336,5 @@ class Service:
             max_bytes=o.control_bytes,
             max_depth=o.depth,
             audit=self._audit,
-            chores=clusters.settle_barred,
+            chores=chores,
         )

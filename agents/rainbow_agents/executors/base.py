@@ -5,8 +5,9 @@ jobs at a time; what became of them reaches the listener, in any thread. The lis
 queue, so it may be called with a lock held.
 
 Exactly one start: a job is submitted *held*, its handle is written down by the agent, and only then is it
-released. `Mark` travels with the job: `claim` is random for each try to submit it, so that a held job which nobody
-wrote down is known for what it is, and an id that a fresh instance hands out again is never mistaken for an old one.
+released.
+`SubmissionKey` travels with the job: `claim` is random for each try to submit it, so that a held job that no agent
+wrote down is recognized, and an id that a fresh instance hands out again is never mistaken for an old one.
 """
 
 from __future__ import annotations
@@ -16,8 +17,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, Protocol, TypeGuard, runtime_checkable
 
+from rainbow.jobspec.flux.v1 import FluxJob
 from rainbow.jobspec.request import Demand
-from rainbow.jobspec.to_v1 import FluxJob
 from rainbow.models.job import RejectCode
 
 #: How a job ended: what the event is called.
@@ -28,7 +29,7 @@ OUTPUT_TAIL = 4096
 
 
 @dataclass(frozen=True, slots=True)
-class Mark:
+class SubmissionKey:
     """Whose job this is: the rainbow job, its attempt, and the one try to submit it."""
 
     id: str
@@ -39,13 +40,13 @@ class Mark:
         return {"id": self.id, "attempt": self.attempt, "claim": self.claim}
 
     @staticmethod
-    def from_dict(data: object) -> Mark | None:
+    def from_dict(data: object) -> SubmissionKey | None:
         """The mark in what a job carries; None when it is not ours."""
         if not isinstance(data, Mapping):
             return None
         job, attempt, claim = data.get("id"), data.get("attempt"), data.get("claim")
         if isinstance(job, str) and isinstance(attempt, int) and isinstance(claim, str):
-            return Mark(job, attempt, claim)
+            return SubmissionKey(job, attempt, claim)
         return None
 
 
@@ -56,7 +57,7 @@ class Work:
     `demand` is what it takes in all. `priority` is Flux's urgency (0..31), applied at release.
     """
 
-    mark: Mark
+    mark: SubmissionKey
     units: tuple[FluxJob, ...] = field(hash=False, compare=False)
     demand: Demand
     name: str | None = None
@@ -69,7 +70,7 @@ class Work:
 class Held:
     """A job that was written down, to be released: with the urgency it is to have."""
 
-    mark: Mark
+    mark: SubmissionKey
     handle: str
     priority: int = 16
 
@@ -81,7 +82,7 @@ class Held:
 class Submitted:
     """The job is in, held. `handle` names it in the instance `incarnation`."""
 
-    mark: Mark
+    mark: SubmissionKey
     handle: str
     incarnation: str
 
@@ -90,7 +91,7 @@ class Submitted:
 class Refused:
     """The executor will never run this job: `code` is the reject code, `detail` its own words."""
 
-    mark: Mark
+    mark: SubmissionKey
     code: RejectCode
     detail: str
 
@@ -99,13 +100,13 @@ class Refused:
 class Undecided:
     """It is not known whether the job is in: the executor went away or did not answer. It is held at most."""
 
-    mark: Mark
+    mark: SubmissionKey
     detail: str
 
 
 @dataclass(frozen=True, slots=True)
 class Started:
-    mark: Mark
+    mark: SubmissionKey
     handle: str
     at: float
 
@@ -114,7 +115,7 @@ class Started:
 class Ended:
     """The job is over. `returncode` as `os.waitstatus_to_exitcode` has it; `code`, `detail` where there is a reason."""
 
-    mark: Mark
+    mark: SubmissionKey
     handle: str
     at: float
     state: EndState
@@ -145,17 +146,24 @@ class Changed:
     graph: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class Crashed:
+    """A thread of the executor died of something unexpected: the agent must end, and be started again."""
+
+    error: BaseException
+
+
 Outcome = Submitted | Refused | Undecided
 News = Started | Ended
-Happening = Outcome | News | Up | Down | Changed
-Listener = Callable[[Happening], None]
+ExecutorEvent = Outcome | News | Up | Down | Changed | Crashed
+Listener = Callable[[ExecutorEvent], None]
 
 
-def is_outcome(happening: Happening) -> TypeGuard[Outcome]:
+def is_outcome(happening: ExecutorEvent) -> TypeGuard[Outcome]:
     return isinstance(happening, Submitted | Refused | Undecided)
 
 
-def is_news(happening: Happening) -> TypeGuard[News]:
+def is_news(happening: ExecutorEvent) -> TypeGuard[News]:
     return isinstance(happening, Started | Ended)
 
 
@@ -188,6 +196,7 @@ class Usage:
         return {name: value for name, value in pairs.items() if value is not None}
 
 
+#: `held`: submitted and never released. A job that was released and is held by an operator now is `queued`.
 Phase = Literal["held", "queued", "running", "ended"]
 
 
@@ -195,11 +204,19 @@ Phase = Literal["held", "queued", "running", "ended"]
 class Found:
     """A job carrying our mark. `ended` is set when it is over and how is known."""
 
-    mark: Mark
+    mark: SubmissionKey
     handle: str
     phase: Phase
     started_at: float | None = None
     ended: Ended | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Trouble:
+    """An expected job that could not be looked up, and why. It may be there or not."""
+
+    mark: SubmissionKey
+    reason: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,6 +225,7 @@ class Recovery:
 
     incarnation: str
     jobs: tuple[Found, ...]
+    trouble: tuple[Trouble, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -252,17 +270,29 @@ class Waiting:
 
 @dataclass(frozen=True, slots=True)
 class Outlook:
-    """The queue as a forecast needs it: all resources, the free ones, who holds the rest, and who waits, in order."""
+    """The queue as a forecast needs it: all resources, the free ones, who holds the rest, and who waits, in order.
+
+    `up` are the resources that are neither down nor drained; None: all of them. `closed` are queues that start no jobs
+    or take none now, with the reason; the name "" stands for the queue of an instance that has no named ones.
+    """
 
     total: Demand
     free: Demand
     busy: tuple[Busy, ...] = ()
     waiting: tuple[Waiting, ...] = ()
+    up: Demand | None = None
+    closed: Mapping[str, str] = field(default_factory=dict, hash=False)
+    #: The queue of jobs that name none.
+    default_queue: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """Output of a job: bytes of each stream from where it was asked for. The sizes are of all there is now."""
+    """Output of a job: bytes of each stream from where it was asked for. The sizes are of all there is now.
+
+    `order` says how the two pieces interleave: (0 for stdout or 1 for stderr, bytes), empty where that is not known.
+    `notes` say what is missing: output that was cut, or redirected to a file.
+    """
 
     stdout: bytes = b""
     stderr: bytes = b""
@@ -270,6 +300,8 @@ class Piece:
     stderr_from: int = 0
     stdout_size: int = 0
     stderr_size: int = 0
+    order: tuple[tuple[int, int], ...] = ()
+    notes: tuple[str, ...] = ()
 
 
 class ExecutorDown(Exception):
@@ -295,7 +327,7 @@ class Executor(Protocol):
         """Free resources and waiting jobs now. Raises ExecutorDown."""
 
     def recover(self, expected: Sequence[Held]) -> Recovery:
-        """What there is of ours. An expected job that is in neither form in the answer is gone. Raises ExecutorDown."""
+        """What there is of ours. An expected job that the answer does not name is gone. Raises ExecutorDown."""
 
     def close(self) -> None:
         """Let go of everything; jobs go on running. Idempotent."""

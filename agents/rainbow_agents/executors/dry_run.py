@@ -21,8 +21,8 @@ from rainbow.models.job import RejectCode
 from rainbow_agents.executors.base import (
     Context,
     Ended,
+    ExecutorEvent,
     Found,
-    Happening,
     Held,
     Listener,
     Outlook,
@@ -80,7 +80,7 @@ class DryRunExecutor:
         listener(Up(self.incarnation))
 
     def submit(self, works: Sequence[Work]) -> None:
-        told: list[Happening] = []
+        told: list[ExecutorEvent] = []
         with self._alarm:
             for work in works:
                 misfit = self._slots.misfit(work.demand)
@@ -95,7 +95,7 @@ class DryRunExecutor:
         self._tell(told)
 
     def release(self, jobs: Sequence[Held]) -> None:
-        told: list[Happening] = []
+        told: list[ExecutorEvent] = []
         with self._alarm:
             for held in jobs:
                 job = self._jobs.get(held.handle)
@@ -111,7 +111,7 @@ class DryRunExecutor:
         self._tell(told)
 
     def cancel(self, jobs: Sequence[Held], reason: str) -> None:
-        told: list[Happening] = []
+        told: list[ExecutorEvent] = []
         with self._alarm:
             for held in jobs:
                 job = self._jobs.get(held.handle)
@@ -161,12 +161,12 @@ class DryRunExecutor:
 
     # -- inside ----------------------------------------------------------------------------------------
 
-    def _tell(self, happenings: Sequence[Happening]) -> None:
+    def _tell(self, happenings: Sequence[ExecutorEvent]) -> None:
         for happening in happenings:
             self._listener(happening)
 
-    def _start(self) -> list[Happening]:
-        told: list[Happening] = []
+    def _start(self) -> list[ExecutorEvent]:
+        told: list[ExecutorEvent] = []
         now = time.time()
         for key in self._slots.ready():
             job = self._jobs[str(key)]
@@ -208,7 +208,7 @@ class DryRunExecutor:
                 if self._closed:
                     return
                 now = time.monotonic()
-                told: list[Happening] = []
+                told: list[ExecutorEvent] = []
                 while self._ends and self._ends[0][0] <= now:
                     job = self._jobs.get(heapq.heappop(self._ends)[1])
                     if job is not None:

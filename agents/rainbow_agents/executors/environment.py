@@ -6,7 +6,8 @@ import os
 import pwd
 from functools import cache
 
-from rainbow_agents.executors.base import Mark
+from rainbow.paths import home, user_name
+from rainbow_agents.executors.base import SubmissionKey
 
 PATH = "/usr/local/bin:/usr/bin:/bin"
 
@@ -14,16 +15,19 @@ PATH = "/usr/local/bin:/usr/bin:/bin"
 @cache
 def _user() -> tuple[str, str]:
     """Home and name of who runs this; looked up once, since that may go over a network."""
-    user = pwd.getpwuid(os.getuid())
+    try:
+        user = pwd.getpwuid(os.getuid())
+    except (KeyError, OSError):  # a container, or a directory service that is away
+        return str(home()), user_name()
     return user.pw_dir, user.pw_name
 
 
-def minimal(mark: Mark, path: str = PATH) -> dict[str, str]:
+def minimal(mark: SubmissionKey, path: str = PATH) -> dict[str, str]:
     """`PATH`, `HOME`, `USER`, `LANG`, and which job this is."""
-    home, user = _user()
+    folder, user = _user()
     return {
         "PATH": path,
-        "HOME": home,
+        "HOME": folder,
         "USER": user,
         "LANG": "C.UTF-8",
         "RAINBOW_JOB_ID": mark.id,

@@ -1,6 +1,6 @@
 """The executor `flux-cli`: for agents whose Python cannot import Flux's bindings.
 
-Flux brings a Python of its own that can: ``flux python`` runs the same conversation (`flux.session`) as a program. One
+Flux brings a Python of its own that can: ``flux python`` runs the same session (`flux.session`) as a program. One
 process for all jobs, where a command for each would cost half a second of a core a job (measured).
 
 Options: those of `flux`, and `command`, how to call Flux (``flux``).
@@ -15,10 +15,13 @@ import subprocess
 from pathlib import Path
 
 from rainbow.errors import InvalidSettings
-from rainbow_agents.executors.base import OUTPUT_TAIL, Context, Listener
-from rainbow_agents.executors.flux.peer import FluxPeer, Pipe
+from rainbow_agents.executors.base import Context, Executor, Listener
+from rainbow_agents.executors.flux import FluxExecutor
+from rainbow_agents.executors.flux.bindings import usable
+from rainbow_agents.executors.flux.link import Pipe
+from rainbow_agents.executors.flux.peer import FluxPeer
 
-_SESSION = Path(__file__).parent / "flux" / "session.py"
+_FOLDER = Path(__file__).parent / "flux"
 
 
 class FluxCliExecutor(FluxPeer):
@@ -30,13 +33,13 @@ class FluxCliExecutor(FluxPeer):
             raise InvalidSettings("there is no flux on the PATH: install Flux, or set the executor option `command`")
         super().__init__("flux-cli", context, listener, command="flux")
 
-    def _open(self) -> Pipe:
-        told = [self.context.owner, str(OUTPUT_TAIL), *(["validate"] if self.options["validate"] else [])]
+    def start_session(self) -> Pipe:
         # Nothing of the agent's own virtual environment may change what Flux's Python imports.
         process = subprocess.Popen(  # noqa: S603
-            [*self._command, "python", str(_SESSION), *told],
+            [*self._command, "python", "-m", "session", self.context.owner, self.session_options],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
+            cwd=_FOLDER,
             env={k: v for k, v in os.environ.items() if not k.startswith(("RAINBOW_", "VIRTUAL_ENV"))},
         )
         assert process.stdin is not None
@@ -55,4 +58,9 @@ class FluxCliExecutor(FluxPeer):
         return Pipe(reader, writer, end)
 
 
-__all__ = ["FluxCliExecutor"]
+def auto(context: Context, listener: Listener) -> Executor:
+    """The executor `auto`: `flux` where this Python can import Flux's bindings, else `flux-cli`."""
+    return FluxExecutor(context, listener) if usable() else FluxCliExecutor(context, listener)
+
+
+__all__ = ["FluxCliExecutor", "auto"]

@@ -1,5 +1,8 @@
-"""The broker plugin for whatever kombu speaks: Redis and Valkey (the default when everything is embedded), AMQP
-through py-amqp (``kombu+amqp://``), kombu's own memory transport (``kombu+memory://``). See `broker`."""
+"""The broker plugin for all that kombu speaks.
+
+Redis and Valkey (the default of the embedded mode), AMQP through py-amqp (``kombu+amqp://``), and kombu's own memory
+transport (``kombu+memory://``). See `broker`.
+"""
 
 from rainbow.brokers.kombu.broker import KombuBroker
 

@@ -22,8 +22,9 @@ from kombu.connection import Connection
 from kombu.exceptions import OperationalError
 
 from rainbow.brokers.base import REPLIES, Message, QueueStats, Receipt, Status, check_prefetch
+from rainbow.brokers.kombu.consumer import KombuConsumer
+from rainbow.brokers.kombu.manager import Manager
 from rainbow.brokers.kombu.session import Session
-from rainbow.brokers.kombu.threads import KombuConsumer, Manager
 from rainbow.brokers.kombu.virtual import PRIVATE
 from rainbow.errors import BadCredentials, BrokerUnavailable, InvalidSettings, TooLarge
 from rainbow.topology import Topology

@@ -10,9 +10,9 @@ from typing import Any
 
 from amqp import exceptions as amqp_exceptions
 
+from rainbow.brokers.ack_tracker import BURST, LINGER, Outstanding
 from rainbow.brokers.base import REPLIES, Delivery, Message, QueueStats
-from rainbow.brokers.differences import WHAT_TO_DO, difference
-from rainbow.brokers.outstanding import BURST, LINGER, Outstanding
+from rainbow.brokers.topology_mismatch import WHAT_TO_DO, difference
 from rainbow.errors import (
     BrokerUnavailable,
     Denied,

@@ -15,11 +15,12 @@ from typing import Any, Protocol
 
 from kombu.utils.json import dumps, loads
 
+from rainbow.brokers.kombu import scripts
 from rainbow.topology import Queue
 
 #: A consumer is counted while it was heard of within this many seconds.
 PRESENT_FOR = 30.0
-#: How long answers nobody takes are kept, in seconds.
+#: How long answers that no client takes are kept, in seconds.
 REPLY_LIFE = 600
 
 
@@ -67,6 +68,12 @@ class Queues(Protocol):
 
     def consumers(self, queue: str) -> int: ...
 
+    def active(self, queue: str, consumer: str) -> bool:
+        """Whether `consumer` is the one that gets the messages of a queue with `single_active`.
+
+        Another one becomes it once this one is gone, and what it held was given back.
+        """
+
     def expiring(self) -> set[str]:
         """Queues that hold messages with a time to live of their own."""
 
@@ -95,6 +102,7 @@ class LocalQueues:
             self.known = Known()
             self.expiring: set[str] = set()
             self.present: dict[str, set[str]] = {}
+            self.active: dict[str, str] = {}
 
     def __init__(self, channel: Any, url: str) -> None:
         self._channel = channel
@@ -175,6 +183,12 @@ class LocalQueues:
         with self._place.lock:
             there = self._place.present.setdefault(queue, set())
             (there.add if here else there.discard)(consumer)
+            if not here and self._place.active.get(queue) == consumer:
+                del self._place.active[queue]
+
+    def active(self, queue: str, consumer: str) -> bool:
+        with self._place.lock:
+            return self._place.active.setdefault(queue, consumer) == consumer
 
     def consumers(self, queue: str) -> int:
         return len(self._place.present.get(queue, ()))
@@ -186,51 +200,8 @@ class LocalQueues:
         self._place.expiring.add(queue)
 
 
-#: Move messages from the head of a queue to the unacknowledged ones in one step: between the two of kombu's own
-#: a killed process loses them. KEYS: unacked, its index, the place for what cannot be read, the queue's lists by
-#: priority. ARGV: seconds now, how many, whether only expired ones.
-_TAKE = """
-local out = {}
-for i = 4, #KEYS do
-  while #out < tonumber(ARGV[2]) do
-    local item = redis.call('LINDEX', KEYS[i], -1)
-    if not item then break end
-    local ok, m = pcall(cjson.decode, item)
-    if ok and type(m) == 'table' and type(m.properties) == 'table' and m.properties.delivery_tag then
-      if ARGV[3] == '1' then
-        local own = m.properties.rainbow
-        if type(own) ~= 'table' or type(own.expires) ~= 'number' or own.expires > tonumber(ARGV[1]) then break end
-      end
-      redis.call('RPOP', KEYS[i])
-      local d = m.properties.delivery_info
-      redis.call('HSET', KEYS[1], m.properties.delivery_tag,
-        '[' .. item .. ',' .. cjson.encode(d.exchange) .. ',' .. cjson.encode(d.routing_key) .. ']')
-      redis.call('ZADD', KEYS[2], ARGV[1], m.properties.delivery_tag)
-      out[#out + 1] = item
-    else
-      redis.call('RPOP', KEYS[i])
-      redis.call('LPUSH', KEYS[3], item)
-    end
-  end
-end
-return out
-"""
-
-#: Put a held message back to the head of its queue, if it is still held. KEYS: unacked, its index, the queue's
-#: list. ARGV: the tag, the payload.
-_GIVE_BACK = """
-redis.call('ZREM', KEYS[2], ARGV[1])
-if redis.call('HDEL', KEYS[1], ARGV[1]) == 1 then
-  redis.call('RPUSH', KEYS[3], ARGV[2])
-end
-"""
-
-#: Keep what is still held from being given to others. KEYS: the index. ARGV: seconds now, tags.
-_KEEP = """
-for i = 2, #ARGV do
-  redis.call('ZADD', KEYS[1], 'XX', ARGV[1], ARGV[i])
-end
-"""
+#: Seconds that a lease outlives what its holder held.
+_LEASE_MARGIN = 5.0
 
 
 class RedisQueues:
@@ -317,7 +288,7 @@ class RedisQueues:
             *self._lists(queue),
         ]
         items = self._client.execute_command(
-            "EVAL", _TAKE, len(keys), *keys, repr(time.time()), limit, "1" if expired_only else "0"
+            "EVAL", scripts.TAKE, len(keys), *keys, repr(time.time()), limit, "1" if expired_only else "0"
         )
         return [loads(_text(item)) for item in items]  # type: ignore[no-untyped-call]
 
@@ -336,7 +307,7 @@ class RedisQueues:
             text = dumps(p)  # type: ignore[no-untyped-call]
             queue = self._channel._q_for_pri(properties["delivery_info"]["routing_key"], properties["priority"])
             self._client.execute_command(
-                "EVAL", _GIVE_BACK, 3, unacked, index, self._key(queue), properties["delivery_tag"], text
+                "EVAL", scripts.GIVE_BACK, 3, unacked, index, self._key(queue), properties["delivery_tag"], text
             )
 
     def size(self, queue: str) -> int:
@@ -348,7 +319,7 @@ class RedisQueues:
         tags = [p["properties"]["delivery_tag"] for p in payloads]
         if tags:
             key = self._key(self._channel.unacked_index_key)
-            self._client.execute_command("EVAL", _KEEP, 1, key, repr(time.time()), *tags)
+            self._client.execute_command("EVAL", scripts.KEEP, 1, key, repr(time.time()), *tags)
 
     def recover(self) -> None:
         self._channel.qos.restore_visible(num=1000, interval=1)
@@ -359,6 +330,17 @@ class RedisQueues:
             self._client.zadd(key, {consumer: time.time()})
         else:
             self._client.zrem(key, consumer)
+            lease = self._key(f"rainbow.active.{queue}")
+            self._client.execute_command("EVAL", scripts.LEAVE, 1, lease, consumer)
+
+    def active(self, queue: str, consumer: str) -> bool:
+        """By a lease that ends later than what its holder held is given back: both were renewed last in one turn."""
+        lease = self._key(f"rainbow.active.{queue}")
+        seconds = int(1000 * (self._channel.visibility_timeout + _LEASE_MARGIN))
+        fresh, mine = self._client.execute_command("EVAL", scripts.LEASE, 1, lease, consumer, seconds)
+        if fresh:
+            self.recover()
+        return bool(mine)
 
     def consumers(self, queue: str) -> int:
         key = self._key(f"rainbow.consumers.{queue}")

@@ -1,8 +1,7 @@
-"""What RabbitMQ does and kombu's virtual transports do not: routing known to everybody, mandatory, dead letters,
-time to live, bounded queues. A message goes to each of its queues by name; where it was published is kept in it.
+"""What RabbitMQ does and kombu's virtual transports do not.
 
-A reject is two steps, publish to the dead-letter exchange and then forget: a process that dies between them
-leaves both, as at-least-once dead-lettering does.
+Routing that every connection knows, mandatory messages, dead letters, time to live, bounded queues. A message goes to
+each of its queues by name; the exchange and routing key it was published with travel in it.
 """
 
 from __future__ import annotations
@@ -13,10 +12,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from rainbow.brokers.base import REPLIES, Delivery, Message, QueueStats
-from rainbow.brokers.deaths import Reason, with_death
-from rainbow.brokers.differences import WHAT_TO_DO
 from rainbow.brokers.kombu.queues import Known, Put, Queues, expires
 from rainbow.brokers.routing import matches
+from rainbow.brokers.topology_mismatch import WHAT_TO_DO
+from rainbow.brokers.x_death import Reason, with_death
 from rainbow.errors import NotFound, QueueFull, RainbowError, TopologyMismatch, Unroutable
 from rainbow.topology import Queue, Topology
 
@@ -97,7 +96,7 @@ class VirtualSession:
 
     def _answer(self, m: Message, puts: list[Put]) -> RainbowError | None:
         if not self._queues.consumers(m.routing_key):
-            return Unroutable("whoever asked is gone")
+            return Unroutable("the client that asked is gone")
         puts.append((m.routing_key, self._payload(m, None), True))
         return None
 
@@ -160,6 +159,10 @@ class VirtualSession:
         return True
 
     def poll(self, room: int, timeout: float) -> list[Delivery]:
+        spec = self._queues.known().queues.get(self._queue)
+        if spec is not None and spec.single_active and not self._queues.active(self._queue, self._name):
+            time.sleep(min(timeout, 0.05))
+            return []
         payloads = self._queues.take(self._queue, min(room, _BATCH), expired_only=False)
         now = time.time()
         late = [p for p in payloads if (at := expires(p)) is not None and at <= now]
@@ -205,11 +208,11 @@ class VirtualSession:
             self._queues.give_back([d.tag for d in deliveries])
 
     def unsubscribe(self, held: Sequence[Delivery]) -> None:
+        if not self._private:
+            self.requeue(held)  # before anybody else becomes active
         self._queues.present(self._queue, self._name, here=False)
         if self._private:
             self._queues.forget([self._queue])
-        else:
-            self.requeue(held)
 
     def _bury(self, queue: str, payloads: Sequence[dict[str, Any]], reason: Reason) -> None:
         known = self._queues.known()
@@ -294,5 +297,12 @@ def _differences(old: Queue, new: Queue) -> list[str]:
 
 def _with_bindings(queue: Queue, bindings: tuple[tuple[str, str], ...]) -> Queue:
     return Queue(
-        queue.name, bindings, queue.message_ttl, queue.dead_letter, queue.max_length, queue.delivery_limit, queue.kind
+        queue.name,
+        bindings,
+        queue.message_ttl,
+        queue.dead_letter,
+        queue.max_length,
+        queue.delivery_limit,
+        queue.kind,
+        queue.single_active,
     )

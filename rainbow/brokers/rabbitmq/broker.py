@@ -15,8 +15,10 @@ from typing import TYPE_CHECKING, TypeVar
 
 from rainbow.brokers.base import REPLIES, Consumer, Message, QueueStats, Receipt, Status, check_prefetch
 from rainbow.brokers.rabbitmq import calls
+from rainbow.brokers.rabbitmq.answers import Answers, is_answer
 from rainbow.brokers.rabbitmq.consumer import QueueConsumer, ReplyConsumer
-from rainbow.brokers.rabbitmq.link import Link, Parameters
+from rainbow.brokers.rabbitmq.endpoints import Parameters
+from rainbow.brokers.rabbitmq.link import Link
 from rainbow.brokers.rabbitmq.loop import IoThread
 from rainbow.brokers.rabbitmq.publisher import Publisher
 from rainbow.brokers.rabbitmq.wire import Connection
@@ -77,6 +79,11 @@ class RabbitMQBroker:
         self._publisher.on_expired_secret = self._refresh
         self._out = Link(self._io, options, parameters, "publish", self._on_refused, self._publisher.set_blocked)
         self._in = Link(self._io, options, parameters, "consume", self._on_refused, lambda _reason: None)
+        answering = Link(
+            self._io, options, parameters, "answer", self._on_refused, lambda reason: self._answers.set_blocked(reason)
+        )
+        self._answers = Answers(self._io, answering)
+        self._links = (self._out, self._in, answering)
         self._io.on_crash = self._on_crash
         self._io.start()
         self._io.call(self._start)
@@ -85,6 +92,7 @@ class RabbitMQBroker:
         self._out.join(_Waker(lambda: self._reply_consumers))
         self._out.join(self._publisher)
         self._in.join(_Waker(lambda: self._consumers))
+        self._links[2].join(self._answers)
         self._out.start()
 
     # -- the contract --------------------------------------------------------------------------------
@@ -98,7 +106,29 @@ class RabbitMQBroker:
     def publish(self, messages: Sequence[Message]) -> Receipt:
         if self._refused is not None:
             raise self._refused
-        return self._publisher.publish(messages)
+        answers = [m for m in messages if is_answer(m)]
+        if not answers:
+            return self._publisher.publish(messages)
+        self._answers.send(answers)
+        return self._with_answers(messages)
+
+    def _with_answers(self, messages: Sequence[Message]) -> Receipt:
+        """Publish all but the answers, which are on their way: nothing waits for those."""
+        receipt = Receipt(len(messages))
+        others: list[int] = []
+        for at, m in enumerate(messages):
+            if is_answer(m):
+                receipt.settle(at, None)
+            else:
+                others.append(at)
+
+        def settle(inner: Receipt) -> None:
+            for at, outcome in zip(others, inner.outcomes, strict=True):
+                receipt.settle(at, outcome)
+
+        if others:
+            self._publisher.publish([messages[at] for at in others]).then(settle)
+        return receipt
 
     def consume(self, queue: str, *, prefetch: int) -> Consumer:
         self._check()
@@ -186,8 +216,8 @@ class RabbitMQBroker:
             self._reply_consumers.remove(replies)
 
     def _refresh(self) -> None:
-        self._out.refresh()
-        self._in.refresh()
+        for link in self._links:
+            link.refresh()
 
     def _on_refused(self, error: BadCredentials) -> None:
         self._refused = self._refused or error
@@ -198,8 +228,8 @@ class RabbitMQBroker:
             consumer.link_down(error)
 
     def _on_crash(self, exc: Exception) -> None:
-        self._out.crash(exc)
-        self._in.crash(exc)
+        for link in self._links:
+            link.crash(exc)
 
     def _end(self, error: RainbowError, ended: threading.Event) -> None:
         self._publisher.stop(error)
@@ -215,12 +245,12 @@ class RabbitMQBroker:
 
     def _do_end_links(self, ended: threading.Event) -> None:
         self._end_links = None
-        waiting = [self._out, self._in]
+        waiting = list(self._links)
 
         def done(link: Link) -> None:
             waiting.remove(link)
             if not waiting:
                 ended.set()
 
-        for link in (self._out, self._in):
+        for link in self._links:
             link.end(partial(done, link))

@@ -14,12 +14,14 @@ from typing import Any, Generic, TypeVar
 from pika import exceptions as pika_exceptions
 
 from rainbow.brokers.base import QueueStats
-from rainbow.brokers.differences import WHAT_TO_DO, difference
 from rainbow.brokers.rabbitmq.link import Link
 from rainbow.brokers.rabbitmq.loop import IoThread
 from rainbow.brokers.rabbitmq.wire import Connection
-from rainbow.errors import BrokerUnavailable, Denied, NotFound, RainbowError, TopologyMismatch
-from rainbow.topology import Exchange, Queue, Topology
+from rainbow.brokers.topology_mismatch import Difference, mismatch, parse
+from rainbow.errors import BrokerUnavailable, Denied, NotFound, RainbowError
+from rainbow.topology import MIGRATION, NO_DELIVERY_LIMIT, Exchange, Queue, Topology
+
+_DELIVERY_LIMIT = "x-delivery-limit"
 
 T = TypeVar("T")
 
@@ -119,8 +121,12 @@ def _denied(exc: pika_exceptions.ChannelClosedByBroker) -> RainbowError | None:
 
 
 def declare(topology: Topology) -> Steps[None]:
-    """Declare all of it; differences are collected and raised together as TopologyMismatch."""
-    wrong: list[str] = []
+    """Declare all of it; differences are collected and raised together as TopologyMismatch.
+
+    Raises BrokerUnavailable while messages are being moved between queues.
+    """
+    yield from _check_migration()
+    wrong: list[Difference | str] = []
     for exchange in topology.exchanges:
         try:
             yield partial(_exchange_declare, exchange)
@@ -128,17 +134,60 @@ def declare(topology: Topology) -> Steps[None]:
             wrong.append(_difference(f"exchange {exchange.name!r}", exc))
     for queue in topology.queues:
         try:
-            yield from _declare_queue(queue)
+            yield from _declare_queue(queue, wrong)
         except pika_exceptions.ChannelClosedByBroker as exc:
             wrong.append(_difference(f"queue {queue.name!r}", exc))
     if wrong:
-        raise TopologyMismatch(f"{'; '.join(wrong)}: {WHAT_TO_DO}")
+        raise mismatch(wrong)
 
 
-def _declare_queue(queue: Queue) -> Steps[None]:
-    yield lambda ch, done: ch.queue_declare(queue.name, durable=True, arguments=queue.arguments(), callback=done)
+def _check_migration() -> Steps[None]:
+    try:
+        yield lambda ch, done: ch.queue_declare(MIGRATION, passive=True, callback=done)
+    except pika_exceptions.ChannelClosedByBroker as exc:
+        if exc.reply_code in (403, 404):  # not ours to see, for an account that may only use what is there
+            return
+        raise
+    raise BrokerUnavailable(
+        "queues are being changed by `rainbow broker migrate`; if it is not running, it was interrupted: run it again"
+    )
+
+
+def _declare_queue(queue: Queue, wrong: list[Difference | str]) -> Steps[None]:
+    """Declare and bind. A queue with other limits is declared with those; the broker names one difference at a time."""
+    arguments = queue.arguments()
+    while True:
+        try:
+            yield partial(_queue_declare, queue.name, arguments)
+            break
+        except pika_exceptions.ChannelClosedByBroker as exc:
+            found = parse(f"queue {queue.name!r}", int(exc.reply_code), str(exc.reply_text))
+            if found is None or not found.tolerable or found in wrong:
+                raise
+            wrong.append(found)
+            arguments = as_there(arguments, found)
     for exchange, key in queue.bindings:
         yield partial(_queue_bind, queue.name, exchange, key)
+
+
+def as_there(arguments: dict[str, Any], found: Difference) -> dict[str, Any]:
+    """`arguments` with the value that the queue has."""
+    there = {key: value for key, value in arguments.items() if key != found.argument}
+    return there if found.have is None else {**there, found.argument: int(found.have)}
+
+
+def _queue_declare(queue: str, arguments: dict[str, Any], channel: Any, done: Callable[[Any], None]) -> None:
+    told = for_server(arguments, channel.connection.server_properties)
+    channel.queue_declare(queue, durable=True, arguments=told, callback=done)
+
+
+def for_server(arguments: dict[str, Any], server: dict[str, Any] | None) -> dict[str, Any]:
+    """`arguments` as this release of RabbitMQ takes them (see `topology.NO_DELIVERY_LIMIT`)."""
+    if arguments.get(_DELIVERY_LIMIT) != NO_DELIVERY_LIMIT or not str((server or {}).get("version", "")).startswith(
+        "3."
+    ):
+        return arguments
+    return {key: value for key, value in arguments.items() if key != _DELIVERY_LIMIT}
 
 
 def _exchange_declare(exchange: Exchange, channel: Any, done: Callable[[Any], None]) -> None:
@@ -153,10 +202,11 @@ def _queue_delete(queue: str, channel: Any, done: Callable[[Any], None]) -> None
     channel.queue_delete(queue, callback=done)
 
 
-def _difference(what: str, exc: pika_exceptions.ChannelClosedByBroker) -> str:
+def _difference(what: str, exc: pika_exceptions.ChannelClosedByBroker) -> Difference | str:
     if (denied := _denied(exc)) is not None:
         raise denied from None
-    return difference(what, int(exc.reply_code), str(exc.reply_text))
+    code, text = int(exc.reply_code), str(exc.reply_text)
+    return parse(what, code, text) or f"{what}: {code} {text}"
 
 
 def delete(queues: list[str]) -> Steps[None]:

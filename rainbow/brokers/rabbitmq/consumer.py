@@ -18,8 +18,8 @@ from typing import Any
 from pika import exceptions as pika_exceptions
 
 from rainbow.backoff import Backoff
+from rainbow.brokers.ack_tracker import BURST, LINGER, Outstanding
 from rainbow.brokers.base import CANCELLED_PAUSE, REPLIES, Delivery
-from rainbow.brokers.outstanding import BURST, LINGER, Outstanding
 from rainbow.brokers.rabbitmq.incoming import Properties
 from rainbow.brokers.rabbitmq.loop import IoThread
 from rainbow.brokers.rabbitmq.publisher import Publisher

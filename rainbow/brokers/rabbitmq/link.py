@@ -1,23 +1,20 @@
-"""One AMQP connection that comes back by itself: login, reconnecting with jitter, blocked, renewing the secret."""
+"""One AMQP connection that comes back by itself: login at one of several servers, reconnecting with jitter, blocked,
+renewing the secret."""
 
 from __future__ import annotations
 
 import logging
 import re
-import ssl
 import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Protocol
-from urllib.parse import unquote
 from weakref import WeakSet
 
-import pika
-
 from rainbow.backoff import Backoff
+from rainbow.brokers.rabbitmq.endpoints import Parameters, Rounds, Target
 from rainbow.brokers.rabbitmq.loop import IoThread
 from rainbow.brokers.rabbitmq.wire import Connection
-from rainbow.errors import BadCredentials, BrokerUnavailable, Denied, InvalidSettings, RainbowError
-from rainbow.urls import split
+from rainbow.errors import BadCredentials, BrokerUnavailable, Denied, RainbowError
 
 if TYPE_CHECKING:
     from rainbow.brokers import ConnectOptions
@@ -27,65 +24,6 @@ log = logging.getLogger(__name__)
 #: How often a `password` callable is asked whether it has a new secret, in seconds: tokens of 20 s and more, which are
 #: renewed after two thirds of their time, never run out.
 RENEW_EVERY = 3.0
-
-
-class Parameters:
-    """Connection parameters from the options, with the user and password of the moment.
-
-    Raises InvalidSettings at once for a URL or TLS files that cannot work.
-    """
-
-    def __init__(self, options: ConnectOptions) -> None:
-        parts = split(options.url, "broker")
-        port = parts.port
-        if parts.scheme not in ("amqp", "amqps") or not parts.hostname:
-            raise InvalidSettings("a RabbitMQ URL looks like amqp://USER@HOST:PORT/VHOST or amqps://…")
-        if parts.query or parts.fragment:
-            raise InvalidSettings("a RabbitMQ URL takes no options after '?': they are settings of their own")
-        tls = parts.scheme == "amqps"
-        if options.tls is not None and not tls:
-            raise InvalidSettings("TLS files are given, but the broker URL says amqp://: use amqps://")
-        self.host = parts.hostname
-        self.port = port or (5671 if tls else 5672)
-        self.vhost = unquote(parts.path[1:]) or "/"
-        self.user = options.user or unquote(parts.username or "guest")
-        self._fixed = unquote(parts.password or "guest")
-        self._options = options
-        self._context = _tls_context(options) if tls else None
-
-    @property
-    def address(self) -> str:
-        """For logs and errors."""
-        return f"{self.host}:{self.port}{'' if self.vhost.startswith('/') else '/'}{self.vhost}"
-
-    def secret(self) -> str:
-        return self._options.password() if self._options.password is not None else self._fixed
-
-    def build(self, role: str, secret: str) -> pika.ConnectionParameters:
-        o = self._options
-        return pika.ConnectionParameters(
-            host=self.host,
-            port=self.port,
-            virtual_host=self.vhost,
-            credentials=pika.PlainCredentials(self.user, secret),
-            ssl_options=None if self._context is None else pika.SSLOptions(self._context, self.host),
-            heartbeat=max(1, round(o.heartbeat)),
-            connection_attempts=1,
-            socket_timeout=o.connect_timeout,
-            stack_timeout=o.connect_timeout,
-            client_properties={"connection_name": f"{o.name}.{role}", "product": "rainbow"},
-        )
-
-
-def _tls_context(options: ConnectOptions) -> ssl.SSLContext:
-    files = options.tls
-    try:
-        context = ssl.create_default_context(cafile=files.ca if files else None)
-        if files is not None and files.cert is not None:
-            context.load_cert_chain(files.cert, files.key)
-    except (OSError, ssl.SSLError) as exc:
-        raise InvalidSettings(f"a TLS file of the broker cannot be used: {exc}") from exc
-    return context
 
 
 class LinkUser(Protocol):
@@ -116,6 +54,8 @@ class Link:
         self._on_blocked = on_blocked
         self._users: list[LinkUser] = []
         self._backoff = Backoff(first=0.2, most=15.0)
+        self._rounds = Rounds(io, parameters, options.connect_timeout)
+        self._target: Target | None = None
         self._connection: Connection | None = None
         self._made: WeakSet[Connection] = WeakSet()
         io.at_end.append(self._cut)
@@ -127,6 +67,7 @@ class Link:
         self._retry: Any = None
         self._renewal: Any = None
         self._secret: str | None = None
+        self._known = False
         self._warned = 0.0
         self.up = False
         self.reconnects = 0
@@ -160,13 +101,23 @@ class Link:
             return
         self._attempt += 1
         attempt = self._attempt
+        self._rounds.next(lambda target: self._reach(attempt, target))
+
+    def _reach(self, attempt: int, target: Target | None) -> None:
+        if attempt != self._attempt or self._ending:
+            return
+        self._target = target
+        if target is None:
+            self._missed(attempt, "")
+            return
         try:
-            self._secret = self._parameters.secret()
-            parameters = self._parameters.build(self._role, self._secret)
+            self._secret = self._parameters.secret(target.endpoint)
+            parameters = self._parameters.build(self._role, target, self._secret)
         except Denied as exc:
             self._refuse(BadCredentials(exc.message))
             return
         except Exception as exc:
+            self._rounds.over()
             self._lost(attempt, BrokerUnavailable(f"no password for the broker: {type(exc).__name__}"))
             return
         # pika has time limits of its own for each step; this one holds whatever the broker does or does not answer.
@@ -189,15 +140,17 @@ class Link:
             return
         self._io.cancel(self._watchdog)
         self._watchdog = None
-        if attempt > 1:
+        if self._known:
             self.reconnects += 1
+        self._known = self._parameters.let_in = True
+        self._rounds.over()
         self.up = True
         self.last_error = None
         self._warned = 0.0
         self._backoff.reset()
         log.info(
             "connected to the broker at %s (%s)",
-            self._parameters.address,
+            self._address,
             self._role,
             extra={"action": "broker.connected", "role": self._role, "reconnects": self.reconnects},
         )
@@ -212,26 +165,46 @@ class Link:
         code, text = connection.refusal or (0, "")
         if self._ending:
             self._finish()
-        elif code == 403 or (code == 530 and "refused" in text):
+        elif self._parameters.let_in and code in (403, 530):
+            self._missed(attempt, self._parameters.refused(self._role, self._address, _plain(text)))
+        elif code == 403 or (code == 530 and "refused" in text and "limit" not in text):
             # Login refused, or no right to the vhost (amqp 0-9-1 has no other code for that): not to be retried.
+            user = self._target.endpoint.user if self._target is not None else "?"
             self._refuse(
                 BadCredentials(
-                    f"the broker at {self._parameters.address} refused user {self._parameters.user!r}: "
+                    f"the broker at {self._address} refused user {user!r}: "
                     f"{_plain(text)}; check the user, its password or token, and its rights to the vhost"
                 )
             )
         else:
-            self._lost(
-                attempt, BrokerUnavailable(f"broker at {self._parameters.address}: {_reason(error, code, text)}")
-            )
+            self._missed(attempt, _reason(error, code, text))
 
     def _give_up(self, attempt: int) -> None:
-        """Nothing came of connecting in time: leave the half-open connection to itself and start over."""
+        """Nothing came of connecting in time: leave the half-open connection to itself and go on."""
         if attempt == self._attempt and not self.up and self._connection is not None:
             connection = self._connection
-            limit = self._options.connect_timeout
-            self._lost(attempt, BrokerUnavailable(f"broker at {self._parameters.address}: no login within {limit:g} s"))
+            self._missed(attempt, f"no login within {self._options.connect_timeout:g} s")
             _abandon(connection)
+
+    @property
+    def _address(self) -> str:
+        return self._parameters.address if self._target is None else self._target.address
+
+    def _missed(self, attempt: int, why: str) -> None:
+        """The connection to the target is lost, or was never made: have another, at once where one is left to try."""
+        if self.up:
+            self._rounds.over(self._target)
+            self._lost(attempt, BrokerUnavailable(f"broker at {self._address}: {why}"))
+            return
+        reasons = self._rounds.failed(self._target, why)
+        if reasons is not None:
+            self._lost(attempt, BrokerUnavailable(reasons))
+            return
+        self._io.cancel(self._watchdog)
+        self._watchdog = None
+        self._attempt += 1
+        self._connection = None
+        self._retry = self._io.later(0, self._connect)
 
     def _lost(self, attempt: int, error: RainbowError) -> None:
         self._io.cancel(self._watchdog)
@@ -292,7 +265,8 @@ class Link:
         if not self.up or self._connection is None or not self._connection.is_open:
             return
         try:
-            secret = self._parameters.secret()
+            assert self._target is not None
+            secret = self._parameters.secret(self._target.endpoint)
         except Exception as exc:
             log.warning(
                 "no new password for the broker: %s",
@@ -316,13 +290,14 @@ class Link:
         """Give the connection up and make a new one."""
         connection = self._connection
         if self.up and connection is not None:
-            self._lost(self._attempt, BrokerUnavailable(f"broker at {self._parameters.address}: {why}"))
+            self._missed(self._attempt, why)
             _abandon(connection)
 
     def crash(self, exc: Exception) -> None:
         """The event loop failed while it may have been in this connection: replace it."""
         if self._started and not self._ending and self._retry is None:
             connection = self._connection
+            self._rounds.over(self._target)
             self._lost(self._attempt, BrokerUnavailable(f"error in the broker connection: {type(exc).__name__}"))
             if connection is not None:
                 _abandon(connection)

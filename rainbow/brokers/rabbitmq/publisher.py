@@ -21,6 +21,7 @@ from pika.spec import Basic
 
 from rainbow.backoff import Backoff
 from rainbow.brokers.base import REPLIES, Message, Receipt
+from rainbow.brokers.rabbitmq.confirm_watch import ConfirmWatch
 from rainbow.brokers.rabbitmq.loop import IoThread
 from rainbow.brokers.rabbitmq.wire import Connection, properties, publish_frames, publish_method
 from rainbow.errors import (
@@ -73,6 +74,7 @@ class Publisher:
         self._max_bytes = max_message_bytes
         self._timeout = publish_timeout
         self._address = address
+        self._watch = ConfirmWatch(address)
         self._room = threading.Condition()
         self._in_flight = 0
         #: Those among them that have their outcomes, and make room at the next `make_room`.
@@ -100,10 +102,6 @@ class Publisher:
     def ready(self) -> bool:
         return self._ready
 
-    @property
-    def in_flight(self) -> int:
-        return self._in_flight
-
     # -- any thread ----------------------------------------------------------------------------------
 
     def publish(self, messages: Sequence[Message]) -> Receipt:
@@ -124,7 +122,7 @@ class Publisher:
                         receipt,
                         index,
                         m,
-                        publish_method(m.exchange, m.routing_key, m.mandatory and not _is_reply(m)),
+                        publish_method(m.exchange, m.routing_key, m.mandatory),
                         properties(m),
                         deadline,
                     )
@@ -392,6 +390,7 @@ class Publisher:
             late.append((self._outbox.popleft(), PublishFailed(f"not sent within {self._timeout:g} s: {why}")))
         self._finish(late)
         oldest = self._sent.get(self._low)
+        self._watch.look(None if oldest is None else oldest.message, len(self._sent), now)
         if oldest is not None and oldest.deadline <= now:
             # All or nothing: after this the channel's tags mean nothing any more.
             channel = self._channel
@@ -419,14 +418,6 @@ class Publisher:
         self._drop_channel(error)
         if channel is not None and channel.is_open:
             channel.close(0, "goodbye")
-
-
-def _is_reply(m: Message) -> bool:
-    """Whether `m` answers by direct reply-to: no queue, so RabbitMQ returns it when it is mandatory, delivered or not.
-
-    rabbitmq.com/docs/direct-reply-to#limitations
-    """
-    return m.exchange == "" and m.routing_key.startswith(f"{REPLIES}.")
 
 
 _EXCHANGE = re.compile(r"exchange '([^']*)'")

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol, runtime_checkable
 
 from rainbow.jobspec.request import Demand
-from rainbow.models.asking import Bid
+from rainbow.models.requests import Bid
 
 
 @dataclass(slots=True)
@@ -37,8 +37,11 @@ class Offer:
 
 @dataclass(slots=True)
 class JobView:
-    """What a plugin may know of the job. `parameters` is the jobspec's ``attributes.parameter``; `offers` is what the
-    clusters said that were asked for a bid, where a selection asks."""
+    """What a plugin may know of the job.
+
+    `parameters` is the jobspec's ``attributes.parameter``; `offers` is what the clusters said that were asked for a
+    bid, where a selection asks.
+    """
 
     id: str
     user: str
@@ -62,8 +65,10 @@ class Fleet(Protocol):
 
 @dataclass(slots=True)
 class Choice:
-    """`cluster` is None when the plugin drops them all; `terms` are the winner's numbers, for `rainbow explain`;
-    `dropped` says why for clusters the plugin ruled out."""
+    """`cluster` is None when the plugin drops them all.
+
+    `terms` are the winner's numbers, for `rainbow explain`; `dropped` says why for clusters the plugin ruled out.
+    """
 
     cluster: str | None
     terms: Mapping[str, Any] = field(default_factory=dict)
@@ -71,6 +76,8 @@ class Choice:
 
 
 class Selection(Protocol):
+    """A selection plugin: ranks clusters by what the job and the loads say (level 1)."""
+
     def choose(self, candidates: Sequence[str], fleet: Fleet, job: JobView, rng: random.Random) -> Choice:
         """One of `candidates` (never empty, in a stable order; it may be long: do not copy it without need)."""
 

@@ -1,6 +1,6 @@
 """`bid`: the candidates are asked whether they would take the job, when it would start there, and what it would cost.
 
-Asking takes a moment, so it is done elsewhere (`rainbow_workers.bidding`); this says whom to ask, and chooses once the
+Asking takes a moment: `rainbow_workers.bidding.bidder` does it. This module says whom to ask, and chooses once the
 bids are in. Options:
 
     by        eta (default), cost, or a formula over `eta`, `cost` and all that `constraint` knows; the lowest wins
@@ -8,7 +8,7 @@ bids are in. Options:
     rank      whom to ask first: a formula over state and parameters, lowest first; without it, those with most room
     within    seconds that the bids of a round have to come in (2)
     rounds    when all that were asked say no, the next ones are: so many times in all (3)
-    silent    what of clusters that do not answer, or are busy now: `last` (taken when nobody says yes) or `never`;
+    silent    what of clusters that do not answer, or are busy now: `last` (taken when no other accepts) or `never`;
               `last` unless told otherwise
 
 A bid's `eta` is not taken on trust. What was given to a cluster since its last report is added to it, or a burst of
@@ -39,6 +39,8 @@ ERROR = "bid_error_s"
 
 
 class Bid:
+    """Asks the candidates whether they would take the job, when it would start and what it would cost."""
+
     def __init__(self, options: Mapping[str, Any]) -> None:
         no_options("bid", options, "by", "ask", "rank", "within", "rounds", "silent")
         self._by = _formula(options, "by", "eta")

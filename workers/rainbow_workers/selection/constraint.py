@@ -1,7 +1,7 @@
 """`constraint`: prioritised steps that filter, calculate, sort and select, over numbers of clusters and job.
 
 Option `priorities` is a list of ``{priority, steps: [{STEP: text}, ...]}``, also as YAML text inside the YAML (as
-the first rainbow wrote it). Priorities are tried in order of their number until one leaves a cluster. Steps:
+rainbow v1 wrote it). Priorities are tried in order of their number until one leaves a cluster. Steps:
 
     filter            a formula; clusters for which it does not hold are dropped
     calc              NAME=FORMULA; NAME can be used in what follows
@@ -17,6 +17,7 @@ drops that cluster, with a reason.
 from __future__ import annotations
 
 import random
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -28,6 +29,9 @@ from rainbow_workers.selection.numbers import numbers
 
 _MAX_STEPS = 100
 _MAX_TEXT = 65_536
+_MAX_DEPTH = 8
+#: Seconds that one decision may take: other jobs wait for it.
+BUDGET_S = 0.5
 
 
 @dataclass(slots=True)
@@ -44,6 +48,8 @@ _Step = Callable[[list[_Candidate], _Dropped, random.Random], list[_Candidate]]
 
 
 class Constraint:
+    """Steps that filter, calculate, sort and select, over numbers of clusters and job."""
+
     def __init__(self, options: Mapping[str, Any]) -> None:
         unknown = sorted(set(options) - {"priorities"})
         if unknown:
@@ -52,10 +58,14 @@ class Constraint:
 
     def choose(self, candidates: Sequence[str], fleet: Fleet, job: JobView, rng: random.Random) -> Choice:
         dropped = _Dropped()
+        end = time.monotonic() + BUDGET_S
         for number, steps in enumerate(self._priorities, start=1):
             dropped.clear()
             left = [_Candidate(name, numbers(name, fleet, job)) for name in candidates]
             for step in steps:
+                if time.monotonic() > end:
+                    why = f"the priorities take more than {BUDGET_S:g} s for {len(candidates)} clusters"
+                    return Choice(None, {}, dict.fromkeys(candidates[:1], why))
                 left = step(left, dropped, rng)
                 if not left:
                     break
@@ -73,16 +83,18 @@ class Constraint:
 
 def _listed(given: Any) -> list[Any]:
     if isinstance(given, str):
-        import yaml
+        from rainbow.jobspec.dialects.yaml import read_yaml
 
         if len(given) > _MAX_TEXT:
             raise InvalidInput(f"priorities have {len(given)} characters: at most {_MAX_TEXT} are allowed")
         try:
-            given = yaml.safe_load(given)
-        except (yaml.YAMLError, RecursionError):
-            raise InvalidInput("priorities are not YAML") from None
+            given = read_yaml(given, _MAX_DEPTH)
+        except InvalidInput as exc:
+            raise InvalidInput(f"priorities are not YAML: {exc.message}") from None
     if not isinstance(given, list) or not given:
         raise InvalidInput("selection constraint needs priorities: a list of {priority, steps}")
+    if len(given) > _MAX_STEPS:
+        raise InvalidInput(f"{len(given)} priorities are too many: at most {_MAX_STEPS} are allowed")
     return given
 
 

@@ -40,6 +40,8 @@ def _headroom(load: Load, nodes: int, cores: int, gpus: int) -> float:
 
 
 class LeastLoaded:
+    """The better of two clusters drawn at random, by the share of what is left there."""
+
     def __init__(self, options: Mapping[str, Any]) -> None:
         pass
 

@@ -61,8 +61,10 @@ class Cheapest:
 
 
 class SpillOver:
-    """The first cluster of `order` that has room now, then the next: ordered spill-over. Clusters that are not in
-    `order` come after it, by name. When none has room, the one with most room is taken."""
+    """The first cluster of `order` that has room now, then the next: ordered spill-over.
+
+    Clusters that are not in `order` come after it, by name. When none has room, the one with most room is taken.
+    """
 
     def __init__(self, options: Mapping[str, Any]) -> None:
         no_options("spill-over", options, "order")

@@ -8,10 +8,11 @@ from typing import cast
 from rainbow import plugins
 from rainbow.brokers import Tls
 from rainbow.errors import InvalidSettings
-from rainbow.urls import redact, split
+from rainbow.paths import check_socket
+from rainbow.urls import addresses, redact, split
 from rainbow_workers.stores.base import Store
 
-_SCHEMES = {"redis": "redis", "rediss": "redis", "unix": "redis", "memory": "memory"}
+_SCHEMES = {"redis": "redis", "rediss": "redis", "rediss+sentinel": "redis", "unix": "redis", "memory": "memory"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,9 +29,17 @@ class StoreOptions:
 
 
 def open_store(options: StoreOptions) -> Store:
-    """A store for ``options.url``: ``redis(s)://``, ``unix://``, ``memory://NAME`` (inside this process), or
-    ``PLUGIN+SCHEME://`` for others. Raises InvalidSettings, UnknownPlugin."""
-    scheme = split(options.url, "store").scheme
+    """Connect to the store at ``options.url``.
+
+    Schemes: ``redis(s)://``, ``redis(s)+sentinel://``, ``unix://``, ``memory://NAME`` (inside this process),
+    ``PLUGIN+SCHEME://`` for others.
+
+    Raises:
+        InvalidSettings: The URL has no scheme.
+        UnknownPlugin: No plugin serves the scheme.
+    """
+    check_socket(options.url)
+    scheme = split(addresses(options.url, "store")[0], "store").scheme
     name = _SCHEMES.get(scheme) or scheme.partition("+")[0]
     if not name:
         raise InvalidSettings(f"store URL {redact(options.url)!r} has no scheme: use redis://HOST/0")

@@ -15,12 +15,26 @@ from typing import Protocol
 
 from rainbow.errors import Conflict
 from rainbow.jobspec.request import Demand
-from rainbow.models.cluster import ClusterRecord, ClusterState, Enrolment, Revocation, StateReport
+from rainbow.models.cluster import ClusterRecord, ClusterState, Enrollment, Revocation, StateReport
 from rainbow.models.job import JobEvent, JobRecord
 
 
 class Overtaken(Conflict):
     """A record is not what it was when it was read: somebody else wrote meanwhile, or it is gone. Look again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Epoch:
+    """The data of a store, from when it was created or may have lost writes until that happens again.
+
+    `number` is another one for each epoch and rises. `at` is when it began, in seconds since 1970 on the caller's
+    clock. `lost`: there was data before, and what was written last may be gone (restarted, failed over, restored). It
+    is False for data that was created; whether other data was there before is not known then.
+    """
+
+    number: int = 0
+    at: float = 0.0
+    lost: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +46,7 @@ class Changes:
     registered again in between) is in all three, with an empty state and nothing reserved at first.
     `groups` and `revocations` are whole, and None when they did not change. `reset` says that the store is
     another one than before (emptied, restored, restarted, failed over): forget everything first; all that there is
-    comes with it. Versions only ever rise, also across a reset.
+    comes with it. Versions only ever rise, also across a reset. `epoch` always comes.
     """
 
     version: int
@@ -42,6 +56,7 @@ class Changes:
     groups: Mapping[str, frozenset[str]] | None = None
     revocations: Sequence[Revocation] | None = None
     reset: bool = False
+    epoch: Epoch = field(default=Epoch(), compare=False)
 
 
 @dataclass(slots=True)
@@ -49,7 +64,8 @@ class Assignment:
     """Job `id` goes to `cluster` as its attempt number `attempt`, and takes `demand` there until reported or
     `reserve_s` seconds have passed. `answer` is kept to answer the same id again, with what it has in common with
     those of other jobs (`looked`), which may be kept once for all of them. `at` is when it was decided, `submitted_at`
-    when the job came in: they become `times` of the record. Not to be changed.
+    when the job came in: they become `times` of the record. `registration` is the one of `cluster` that the attempt is
+    given to: only that one may report it. Not to be changed.
     """
 
     id: str
@@ -62,6 +78,7 @@ class Assignment:
     submitted_at: float
     answer: Mapping[str, object]
     reserve_s: float = 60.0
+    registration: str = ""
     looked: Mapping[str, object] = field(default_factory=dict)
 
 
@@ -94,11 +111,13 @@ class Assigning:
 @dataclass(slots=True, eq=False)
 class Recorded:
     """A job after an event. `applied` is False for an event that changed nothing: a repeat, or an older attempt's.
-    `watchers` are the addresses (reply_to, correlation_id) that want to know."""
+    `refused` is True for one whose sender was never given the attempt: nothing of it was kept. `watchers` are the
+    addresses (reply_to, correlation_id) that want to know."""
 
     read: Callable[[], JobRecord]
     applied: bool
     watchers: Sequence[tuple[str, str]] = ()
+    refused: bool = False
 
     @property
     def record(self) -> JobRecord:
@@ -106,9 +125,25 @@ class Recorded:
         return self.read()
 
 
+@dataclass(frozen=True, slots=True)
+class Sender:
+    """The registration of a cluster that an event comes from. `proven`: it showed the scheduler's grant for the
+    attempt (`rainbow_workers.grants`)."""
+
+    cluster: str
+    registration: str
+    proven: bool = False
+
+
 class ClusterTable(Protocol):
     def changes(self, since: int) -> Changes:
         """All that changed after version `since` (0: everything there is)."""
+
+    def wait(self, since: int, timeout: float) -> bool:
+        """Block until something changed after version `since` that may make room for a job, at most `timeout` seconds.
+
+        That is everything in `changes` except more reservations: reports, clusters, groups, revocations, and
+        reservations that ended. Returns False after `timeout`."""
 
     def put(self, record: ClusterRecord, expect: str | None) -> None:
         """Write a cluster. `expect` is the `registration` it must have now (None: it must not exist). Raises Overtaken.
@@ -131,6 +166,18 @@ class ClusterTable(Protocol):
 
     def revoke(self, revocation: Revocation) -> None:
         """Add a revocation; dropped by itself after its `until`. Of two for a subject the later `before` holds."""
+
+
+#: Who asked about a job: the subject of a submitter as ``user:SUB``, a cluster as ``cluster:NAME``, or ANYONE (for
+#: administrators, and the workers themselves). Kept with what was asked, and compared with the job later on.
+Asker = str
+ANYONE: Asker = ""
+
+
+def concerns(by: Asker, record: JobRecord) -> bool:
+    """Whether a job is one that `by` may see."""
+    kind, _, name = by.partition(":")
+    return by == ANYONE or (record.cluster if kind == "cluster" else record.user) == name
 
 
 class Ledger(Protocol):
@@ -156,13 +203,23 @@ class Ledger(Protocol):
         total, minus all reservations), somebody else was faster: nothing is done, and the outcome is `crowded`. A batch
         with a job that is known already, or a cluster that is not, goes through all the same."""
 
-    def record(self, events: Sequence[JobEvent]) -> list[Recorded]:
-        """Apply events in order, fenced: a terminal state never changes, an older attempt changes nothing, and within
+    def record(self, events: Sequence[JobEvent], senders: Sequence[Sender | None] = ()) -> list[Recorded]:
+        """Apply events in order. `senders` has one for each event, None (or no senders at all) for the workers' own.
+
+        An event with a sender counts when the attempt that the record is in was assigned to that registration. An event
+        of an older attempt that its sender was given before is kept as stale. Everything else is `refused` and leaves
+        nothing behind, unless its sender is `proven`: then it also creates the record of an unknown job, advances the
+        record to a later attempt, and moves the attempt to its cluster when it says that the job started there
+        (`rainbow.models.job.STARTED`, and not `held`) and the record does not say that it started or ended elsewhere,
+        where one that is only `held` has not started. So of two
+        clusters that were given one attempt, since the store lost data, the first that reports a start has it.
+
+        All events are fenced: a terminal state never changes, an older attempt changes nothing, and within
         an attempt only a higher `rainbow.models.job.RANK` counts, and what a scheduler says of a job that never ran
-        (`UNRUN`) ends no attempt that was accepted. All are kept in the history (bounded: the first few
-        and the last), those that changed nothing with ``stale: True``. An event of an unknown job, or of a newer
-        attempt than known, creates or advances the record: that is how running jobs are adopted after the store was
-        lost. A `rejected` event, or a terminal one, ends the reservation of its attempt, also when it is stale.
+        (`UNRUN`) ends no attempt that was accepted. All are kept in the history (bounded: the first few and the last),
+        those that changed nothing with ``stale: True``; those that name another user's job are not. A worker's event of
+        an unknown job, or of a newer attempt than known, creates or advances the record. A
+        `rejected` event, or a terminal one, ends the reservation of its attempt, also when it is stale.
 
         Fields that an event does not have keep their value, but a newer attempt starts without the flux_id, returncode,
         code, detail and output of the one before. `times` has the first time of each state, with ``ended`` for all
@@ -175,27 +232,49 @@ class Ledger(Protocol):
         """The newest jobs (by the time of their first event; for an assignment, `submitted_at`) that fit all that is
         given, newest first, without history and answer."""
 
-    def watch(self, ids: Sequence[str], address: tuple[str, str], ttl: float) -> None:
-        """For `ttl` seconds, name `address` among the watchers of these jobs, known or not. Again: a new `ttl`."""
+    def watch(self, ids: Sequence[str], address: tuple[str, str], ttl: float, by: Asker = ANYONE) -> None:
+        """For `ttl` seconds, name `address` among the watchers of these jobs, known or not. Again: a new `ttl`.
 
-    def cancel(self, ids: Sequence[str]) -> list[JobRecord | None]:
-        """Mark jobs as to be cancelled, durably, and give their records (None: unknown; marked all the same, so that
-        a submission still on its way is stopped: for a day). Terminal ones are left alone. Repeating is harmless.
-        Records come without history and answer."""
+        It is among those of an event only if the job is, then, one that `by` may see."""
+
+    def cancel(self, ids: Sequence[str], by: Asker | None = ANYONE) -> list[JobRecord | None]:
+        """Mark jobs of `by` as to be cancelled, durably, and give their records (None: unknown, or not of `by`).
+
+        An unknown one is marked as well, so that a submission of `by` that is still on its way is stopped: for a day,
+        and the newest `MAX_MARKS` of each asker. With None, only known jobs are marked, whoever has them. Terminal
+        ones are left alone. Repeating is harmless. Records come without history and answer."""
 
 
-class Enrolments(Protocol):
-    """Agents that ask to be let in (`rainbow.enrolment`): few, short-lived, found by cluster and mark. `now` is the
+class Enrollments(Protocol):
+    """Agents that ask to be let in (`rainbow.security.enrollment`): few, short-lived, by cluster and mark. `now` is the
     caller's clock; those whose `until` has passed are not there any more."""
 
-    def put(self, enrolment: Enrolment) -> None:
+    def put(self, enrollment: Enrollment) -> None:
         """Write one, in place of what was there for its cluster and mark."""
 
-    def get(self, cluster: str, mark: str, now: float) -> Enrolment | None:
+    def get(self, cluster: str, mark: str, now: float) -> Enrollment | None:
         """The one of this cluster and mark."""
 
-    def all(self, now: float) -> list[Enrolment]:
+    def all(self, now: float) -> list[Enrollment]:
         """All there are, in any order."""
+
+
+class Shares(Protocol):
+    """What users were charged lately, by period of time, and how long their jobs run. Approximate: losing it loses no
+    job. Periods are numbers that rise by one."""
+
+    def charge(self, amounts: Mapping[str, float], period: int, keep: float) -> None:
+        """Add to the sums of users in a period, which is forgotten `keep` seconds after its last charge at the
+        earliest."""
+
+    def usage(self, periods: Sequence[int]) -> list[dict[str, float]]:
+        """The sums of users, for each of these periods."""
+
+    def ran(self, seconds: Mapping[str, float]) -> None:
+        """Set how long jobs of these users run, in seconds."""
+
+    def run_times(self) -> dict[str, float]:
+        """How long jobs run, in seconds, by user."""
 
 
 class Store(Protocol):
@@ -203,10 +282,13 @@ class Store(Protocol):
     def clusters(self) -> ClusterTable: ...
 
     @property
-    def enrolments(self) -> Enrolments: ...
+    def enrollments(self) -> Enrollments: ...
 
     @property
     def jobs(self) -> Ledger: ...
+
+    @property
+    def shares(self) -> Shares: ...
 
     def warnings(self) -> list[str]:
         """What an operator should mend, a line each: an evicting policy, no persistence."""

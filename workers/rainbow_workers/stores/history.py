@@ -7,8 +7,10 @@ from typing import Any
 from rainbow.models.job import TERMINAL, JobEvent
 from rainbow_workers.stores.base import Assignment
 
-#: Seconds for which the cancel of a job that nobody knows is remembered.
+#: Seconds for which the cancel of an unknown job is remembered.
 MARK_TTL = 86_400.0
+#: How many of these are remembered of one asker: the newest.
+MAX_MARKS = 1000
 
 #: What an attempt leaves on the record; the next one starts without.
 OF_ATTEMPT = ("flux_id", "returncode", "code", "detail", "output")
@@ -43,4 +45,5 @@ def event_entry(event: JobEvent) -> dict[str, Any]:
 
 
 def assignment_entry(a: Assignment) -> dict[str, Any]:
+    """The history entry of an assignment."""
     return {"state": "assigned", "attempt": a.attempt, "at": a.at, "cluster": a.cluster}

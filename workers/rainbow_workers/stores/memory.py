@@ -8,17 +8,28 @@ from __future__ import annotations
 import heapq
 import threading
 import time
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
 from functools import partial
+from itertools import repeat
 from typing import Any
 from urllib.parse import urlsplit
 
 from rainbow.jobspec.request import Demand
-from rainbow.models.cluster import ClusterRecord, ClusterState, Enrolment, Revocation, StateReport, StateValue
-from rainbow.models.job import BEGUN, RANK, TERMINAL, UNRUN, JobEvent, JobRecord
+from rainbow.models.cluster import ClusterRecord, Enrollment, Revocation, StateReport
+from rainbow.models.job import TERMINAL, JobEvent, JobRecord
 from rainbow_workers.stores import StoreOptions
-from rainbow_workers.stores.base import Assigned, Assigning, Assignment, Changes, Overtaken, Recorded
+from rainbow_workers.stores.base import (
+    ANYONE,
+    Asker,
+    Assigned,
+    Assigning,
+    Assignment,
+    Changes,
+    Overtaken,
+    Recorded,
+    Sender,
+    concerns,
+)
 from rainbow_workers.stores.history import (
     MARK_TTL,
     OF_ATTEMPT,
@@ -28,130 +39,17 @@ from rainbow_workers.stores.history import (
     said,
     time_key,
 )
+from rainbow_workers.stores.memory_data import Data, StoredJob, StoredState, counts
+from rainbow_workers.stores.memory_shares import MemoryShares
 
 #: States in which a job may be given to a(nother) cluster.
 PLACEABLE = frozenset({"submitted", "held", "rejected", "assigned"})
 
 
-@dataclass(slots=True)
-class _State:
-    """`values` have the time of their report beside them."""
-
-    values: dict[str, tuple[float, StateValue]] = field(default_factory=dict)
-    at: float = 0.0
-    heartbeat_at: float = 0.0
-
-
-@dataclass(slots=True)
-class _Reservation:
-    cluster: str
-    demand: Demand
-    until: float
-
-
-@dataclass(slots=True)
-class _Job:
-    """What is kept of a job id. `record` is None while only a cancel was asked for. `until`: forgotten then."""
-
-    record: JobRecord | None = None
-    created: float = 0.0
-    history: list[dict[str, Any]] = field(default_factory=list)
-    cancel: bool = False
-    until: float | None = None
-
-
-class _Data:
-    """Everything one named store holds. `changed` has the version at which a part last changed: a part is
-    ``("cluster" | "state" | "reserved", NAME)``, ``("groups", "")`` or ``("revocations", "")``."""
-
-    def __init__(self) -> None:
-        self.lock = threading.RLock()
-        self.first = self.version = int(time.time() * 1e6)
-        self.changed: dict[tuple[str, str], int] = {}
-        self.clusters: dict[str, ClusterRecord] = {}
-        self.states: dict[str, _State] = {}
-        self.reservations: dict[tuple[str, int], _Reservation] = {}
-        self.groups: dict[str, frozenset[str]] = {}
-        self.revocations: dict[tuple[str, str], Revocation] = {}
-        self.jobs: dict[str, _Job] = {}
-        self.watchers: dict[str, dict[tuple[str, str], float]] = {}
-        self.enrolments: dict[tuple[str, str], Enrolment] = {}
-
-    def touch(self, kind: str, names: Iterable[str] = ("",)) -> None:
-        self.version += 1
-        self.changed.update({(kind, name): self.version for name in names})
-
-    def expire(self) -> None:
-        """Forget what has run out: called first in every operation."""
-        now = time.time()
-        late = [key for key, r in self.reservations.items() if r.until <= now]
-        for id, attempt in late:
-            self.release(id, attempt, self.reservations[id, attempt].cluster)
-        for id in [id for id, job in self.jobs.items() if job.until is not None and job.until <= now]:
-            del self.jobs[id]
-        for id in list(self.watchers):
-            self.watchers[id] = {a: until for a, until in self.watchers[id].items() if until > now}
-            if not self.watchers[id]:
-                del self.watchers[id]
-        self.revocations = {key: r for key, r in self.revocations.items() if r.until > now}
-
-    # -- reservations ---------------------------------------------------------------------------------
-
-    def reserve(self, a: Assignment) -> None:
-        if a.cluster in self.clusters:
-            self.reservations[a.id, a.attempt] = _Reservation(a.cluster, a.demand, time.time() + a.reserve_s)
-            self.touch("reserved", [a.cluster])
-
-    def release(self, id: str, attempt: int, cluster: str | None) -> None:
-        """End the reservation of an attempt, if it is on `cluster`."""
-        found = self.reservations.get((id, attempt))
-        if found is not None and found.cluster == cluster:
-            del self.reservations[id, attempt]
-            self.touch("reserved", [cluster])
-
-    def reserved(self, clusters: Iterable[str]) -> dict[str, Demand]:
-        """The sum of what is reserved on each of `clusters`, in one pass."""
-        sums = {name: Demand() for name in clusters}
-        for r in self.reservations.values():
-            if r.cluster in sums:
-                s, d = sums[r.cluster], r.demand
-                sums[r.cluster] = Demand(s.nodes + d.nodes, s.cores + d.cores, s.gpus + d.gpus)
-        return sums
-
-    # -- changes --------------------------------------------------------------------------------------
-
-    def changes(self, since: int, alive_after: float, also: Iterable[str] = ()) -> Changes:
-        if since > self.version:
-            self.first = self.version = since + 1
-        reset = 0 < since < self.first
-        everything = reset or since <= 0
-        parts = [part for part, version in self.changed.items() if everything or version > since]
-        names: dict[str, list[str]] = {}
-        for kind, name in parts:
-            names.setdefault(kind, []).append(name)
-        clusters = {name: self.clusters.get(name) for name in names.get("cluster", ())}
-        now = time.time()
-        return Changes(
-            version=self.version,
-            clusters={n: r for n, r in clusters.items() if r is not None or not everything},
-            states={n: self.state(n, now, alive_after) for n in names.get("state", ())},
-            reserved=self.reserved(n for n in (*names.get("reserved", ()), *also) if n in self.clusters),
-            groups=dict(self.groups) if "groups" in names or everything else None,
-            revocations=list(self.revocations.values()) if "revocations" in names or everything else None,
-            reset=reset,
-        )
-
-    def state(self, name: str, now: float, alive_after: float) -> ClusterState:
-        s = self.states[name]
-        alive = s.heartbeat_at > 0.0 and now - s.heartbeat_at <= alive_after
-        values = {key: value for key, (_, value) in s.values.items()}
-        return ClusterState(values=values, at=s.at, heartbeat_at=s.heartbeat_at, alive=alive)
-
-
 class MemoryClusters:
     """The ClusterTable of a MemoryStore."""
 
-    def __init__(self, data: _Data, options: StoreOptions) -> None:
+    def __init__(self, data: Data, options: StoreOptions) -> None:
         self._data = data
         self._options = options
 
@@ -159,6 +57,11 @@ class MemoryClusters:
         with self._data.lock:
             self._data.expire()
             return self._data.changes(since, self._options.alive_after)
+
+    def wait(self, since: int, timeout: float) -> bool:
+        data = self._data
+        with data.lock:
+            return data.relief.wait_for(lambda: data.relieved > since, timeout)
 
     def put(self, record: ClusterRecord, expect: str | None) -> None:
         data, name = self._data, record.name
@@ -173,7 +76,7 @@ class MemoryClusters:
             data.clusters[name] = record
             data.touch("cluster", [name])
             if current is None:
-                data.states[name] = _State()
+                data.states[name] = StoredState()
                 data.touch("state", [name])
                 data.touch("reserved", [name])
 
@@ -233,7 +136,7 @@ class MemoryClusters:
 class MemoryLedger:
     """The Ledger of a MemoryStore."""
 
-    def __init__(self, data: _Data, options: StoreOptions) -> None:
+    def __init__(self, data: Data, options: StoreOptions) -> None:
         self._data = data
         self._options = options
 
@@ -257,6 +160,8 @@ class MemoryLedger:
             return None
         record = job.record
         if record is None:
+            if not job.cancelled(a.user):
+                return None
             return JobRecord(id=a.id, state="submitted", cancel_requested=True)
         if record.user is not None and record.user != a.user:
             return record
@@ -268,12 +173,16 @@ class MemoryLedger:
     def _assign(self, a: Assignment) -> bool:
         """Make `a` hold; False when it did already."""
         data = self._data
-        job = data.jobs.setdefault(a.id, _Job(created=a.submitted_at))
+        job = data.jobs.setdefault(a.id, StoredJob(created=a.submitted_at))
         old = job.record
         if old is not None and _same(old, a):
             return False
         if old is not None:
             data.release(a.id, old.attempt, old.cluster)
+            job.new_attempt(old.attempt)
+        else:
+            job.created, job.until = a.submitted_at, None
+        job.registration = a.registration
         record = old or JobRecord(id=a.id, state="assigned")
         job.record = record.model_copy(
             update={
@@ -316,27 +225,38 @@ class MemoryLedger:
                 return True
         return False
 
-    def record(self, events: Sequence[JobEvent]) -> list[Recorded]:
+    def record(self, events: Sequence[JobEvent], senders: Sequence[Sender | None] = ()) -> list[Recorded]:
         with self._data.lock:
             self._data.expire()
-            return [self._record(event) for event in events]
+            return [self._record(e, s) for e, s in zip(events, senders or repeat(None), strict=bool(senders))]
 
-    def _record(self, event: JobEvent) -> Recorded:
+    def _record(self, event: JobEvent, sender: Sender | None) -> Recorded:
         data = self._data
-        job = data.jobs.setdefault(event.id, _Job())
+        standing = data.jobs.get(event.id, StoredJob()).standing(event.attempt, sender)
+        if standing is None:
+            known = data.jobs.get(event.id, StoredJob()).record
+            stub = known or JobRecord(id=event.id, state=event.state, attempt=event.attempt)
+            return Recorded(partial(_brief, stub), applied=False, refused=True)
+        job = data.jobs.setdefault(event.id, StoredJob())
         old = job.record
         where = old.cluster if old and old.cluster and old.attempt == event.attempt else event.cluster
-        # Whoever names the id of somebody else's job says nothing about that job.
+        where = sender.cluster if sender else where
+        # An event under the id of another user's job changes nothing of that job.
         foreign = old is not None and None not in (old.user, event.user) and old.user != event.user
         if (event.state == "rejected" or event.state in TERMINAL) and not foreign:
             data.release(event.id, event.attempt, where)
-        applied = not foreign and _counts(old, event)
+        applied = not foreign and counts(old, event, standing, held=job.held)
         if applied:
             if old is None:
                 job.created = event.at
                 job.until = None
-                old = JobRecord(id=event.id, state=event.state, cancel_requested=job.cancel)
+                old = JobRecord(id=event.id, state=event.state, cancel_requested=job.cancelled(event.user))
             newer = dict.fromkeys(OF_ATTEMPT) if event.attempt > old.attempt else {}
+            if newer:
+                job.new_attempt(old.attempt)
+            if sender is not None:
+                job.registration = sender.registration
+            job.held = bool(event.held)
             job.record = old.model_copy(
                 update={
                     **newer,
@@ -349,11 +269,13 @@ class MemoryLedger:
             )
             if event.state in TERMINAL:
                 job.until = time.time() + self._options.keep
-        self._note(job, event_entry(event) if applied else {**event_entry(event), "stale": True})
+        if not foreign:
+            self._note(job, event_entry(event) if applied else {**event_entry(event), "stale": True})
         assert job.record is not None
-        return Recorded(partial(_brief, job.record), applied, list(data.watchers.get(event.id, {})))
+        watching = [(to, c) for to, c, by in data.watchers.get(event.id, {}) if concerns(by, job.record)]
+        return Recorded(partial(_brief, job.record), applied, watching)
 
-    def _note(self, job: _Job, entry: dict[str, Any]) -> None:
+    def _note(self, job: StoredJob, entry: dict[str, Any]) -> None:
         job.history.append(entry)
         if len(job.history) > self._options.max_history:
             del job.history[head(self._options.max_history)]
@@ -382,67 +304,63 @@ class MemoryLedger:
             ]
         return [_brief(record) for _, _, record in heapq.nlargest(limit, found, key=lambda item: item[:2])]
 
-    def watch(self, ids: Sequence[str], address: tuple[str, str], ttl: float) -> None:
+    def watch(self, ids: Sequence[str], address: tuple[str, str], ttl: float, by: Asker = ANYONE) -> None:
         with self._data.lock:
             self._data.expire()
             for id in ids:
-                self._data.watchers.setdefault(id, {})[address] = time.time() + ttl
+                self._data.watchers.setdefault(id, {})[*address, by] = time.time() + ttl
 
-    def cancel(self, ids: Sequence[str]) -> list[JobRecord | None]:
+    def cancel(self, ids: Sequence[str], by: Asker | None = ANYONE) -> list[JobRecord | None]:
         with self._data.lock:
             self._data.expire()
-            return [self._cancel(id) for id in ids]
+            found = [self._cancel(id, by) for id in ids]
+            self._data.trim_marks(by)
+            return found
 
-    def _cancel(self, id: str) -> JobRecord | None:
-        job = self._data.jobs.setdefault(id, _Job())
+    def _cancel(self, id: str, by: Asker | None) -> JobRecord | None:
+        job = self._data.jobs.get(id, StoredJob())
         if job.record is None:
-            job.cancel = True
-            job.until = time.time() + MARK_TTL
+            if by is not None:
+                self._data.jobs.pop(id, None)  # the newest mark comes last
+                self._data.jobs[id] = job
+                job.cancel.add(by)
+                job.until = time.time() + MARK_TTL
+            return None
+        if by is not None and not concerns(by, job.record):
             return None
         if not job.record.terminal:
             job.record = job.record.model_copy(update={"cancel_requested": True})
         return _brief(job.record)
 
 
-class MemoryEnrolments:
-    """See `rainbow_workers.stores.base.Enrolments`."""
+class MemoryEnrollments:
+    """See `rainbow_workers.stores.base.Enrollments`."""
 
-    def __init__(self, data: _Data) -> None:
+    def __init__(self, data: Data) -> None:
         self._data = data
 
-    def put(self, enrolment: Enrolment) -> None:
+    def put(self, enrollment: Enrollment) -> None:
         with self._data.lock:
-            self._data.enrolments[enrolment.cluster, enrolment.mark] = enrolment
+            self._data.enrollments[enrollment.cluster, enrollment.mark] = enrollment
 
-    def get(self, cluster: str, mark: str, now: float) -> Enrolment | None:
+    def get(self, cluster: str, mark: str, now: float) -> Enrollment | None:
         return next((e for e in self.all(now) if (e.cluster, e.mark) == (cluster, mark)), None)
 
-    def all(self, now: float) -> list[Enrolment]:
+    def all(self, now: float) -> list[Enrollment]:
         with self._data.lock:
-            self._data.enrolments = {k: e for k, e in self._data.enrolments.items() if e.until > now}
-            return list(self._data.enrolments.values())
+            self._data.enrollments = {k: e for k, e in self._data.enrollments.items() if e.until > now}
+            return list(self._data.enrollments.values())
 
 
 def _same(record: JobRecord, a: Assignment) -> bool:
     return record.state == "assigned" and record.attempt == a.attempt and record.cluster == a.cluster
 
 
-def _counts(record: JobRecord | None, event: JobEvent) -> bool:
-    """The fence: whether `event` may change `record`."""
-    if record is None:
-        return True
-    if record.state in TERMINAL or event.attempt < record.attempt:
-        return False
-    if event.attempt > record.attempt:
-        return True
-    return RANK[event.state] > RANK[record.state] and not (event.state in UNRUN and record.state in BEGUN)
-
-
 def _brief(record: JobRecord) -> JobRecord:
     return record.model_copy(update={"answer": None})
 
 
-_stores: dict[tuple[str, str], _Data] = {}
+_stores: dict[tuple[str, str], Data] = {}
 _stores_lock = threading.Lock()
 
 
@@ -452,10 +370,11 @@ class MemoryStore:
     def __init__(self, options: StoreOptions) -> None:
         parts = urlsplit(options.url)
         with _stores_lock:
-            data = _stores.setdefault((parts.netloc + parts.path, options.prefix), _Data())
+            data = _stores.setdefault((parts.netloc + parts.path, options.prefix), Data())
         self._clusters = MemoryClusters(data, options)
         self._jobs = MemoryLedger(data, options)
-        self._enrolments = MemoryEnrolments(data)
+        self._enrollments = MemoryEnrollments(data)
+        self._shares = MemoryShares(data)
 
     @property
     def clusters(self) -> MemoryClusters:
@@ -466,8 +385,12 @@ class MemoryStore:
         return self._jobs
 
     @property
-    def enrolments(self) -> MemoryEnrolments:
-        return self._enrolments
+    def enrollments(self) -> MemoryEnrollments:
+        return self._enrollments
+
+    @property
+    def shares(self) -> MemoryShares:
+        return self._shares
 
     def warnings(self) -> list[str]:
         return ["the memory store is lost with its process: use redis:// for anything but tests and demos"]

@@ -1,4 +1,7 @@
-"""The executor `flux`: Flux's Python bindings, used by one thread of this process (see `session`)."""
+"""The executor `flux`: Flux's Python bindings, used by one thread of this process (see `session`).
+
+In: jobs of the executor contract (`peer`). Out: what Flux says of them. Only `session` talks to Flux.
+"""
 
 from __future__ import annotations
 
@@ -6,9 +9,10 @@ import logging
 import os
 import threading
 
-from rainbow.errors import UnknownPlugin
-from rainbow_agents.executors.base import OUTPUT_TAIL, Context, Listener
-from rainbow_agents.executors.flux.peer import FluxPeer, Pipe
+from rainbow_agents.executors.base import Context, Listener
+from rainbow_agents.executors.flux.bindings import import_bindings
+from rainbow_agents.executors.flux.link import Pipe
+from rainbow_agents.executors.flux.peer import FluxPeer
 
 log = logging.getLogger(__name__)
 
@@ -17,28 +21,24 @@ class FluxExecutor(FluxPeer):
     """Raises UnknownPlugin, with what to do, where the bindings cannot be imported. Options: see `peer`."""
 
     def __init__(self, context: Context, listener: Listener) -> None:
-        try:
-            from rainbow_agents.executors.flux import session
-        except ImportError as exc:
-            raise UnknownPlugin(
-                f"Flux's Python bindings cannot be imported ({exc}): put Flux's folder on PYTHONPATH (`flux env` shows "
-                "it), pip install flux-python of exactly Flux's version, or use executor flux-cli"
-            ) from exc
-        self._main = session.main
+        import_bindings()
+        from rainbow_agents.executors.flux.session import service
+
+        self._main = service.main
         super().__init__("flux", context, listener)
 
-    def _open(self) -> Pipe:
+    def start_session(self) -> Pipe:
         requests, to_session = os.pipe()
-        from_session, words = os.pipe()
+        from_session, messages = os.pipe()
 
         def run() -> None:
             try:
-                self._main(requests, words, self.context.owner, OUTPUT_TAIL, self.options["validate"])
-            except Exception:  # told through the closed pipe: the executor is down, and a new thread is tried
+                self._main(requests, messages, self.context.owner, self.session_options)
+            except Exception:  # the closed pipe says that the executor is down, and a new session is tried
                 log.exception("the conversation with Flux broke", extra={"action": "flux"})
             finally:
                 os.close(requests)
-                os.close(words)
+                os.close(messages)
 
         thread = threading.Thread(target=run, name="flux-reactor", daemon=True)
         thread.start()

@@ -11,8 +11,9 @@ from rainbow_workers.stores import StoreOptions
 from rainbow_workers.stores.redis.checks import warnings
 from rainbow_workers.stores.redis.clusters import RedisClusters
 from rainbow_workers.stores.redis.connection import Connection
-from rainbow_workers.stores.redis.enrolments import RedisEnrolments
+from rainbow_workers.stores.redis.enrollments import RedisEnrollments
 from rainbow_workers.stores.redis.ledger import RedisLedger
+from rainbow_workers.stores.redis.shares import RedisShares
 
 
 class RedisStore:
@@ -22,7 +23,8 @@ class RedisStore:
         self._connection = Connection(options)
         self._clusters = RedisClusters(self._connection, options)
         self._jobs = RedisLedger(self._connection, options)
-        self._enrolments = RedisEnrolments(self._connection, options.prefix)
+        self._enrollments = RedisEnrollments(self._connection, options.prefix)
+        self._shares = RedisShares(self._connection, options.prefix)
 
     @property
     def clusters(self) -> RedisClusters:
@@ -33,8 +35,12 @@ class RedisStore:
         return self._jobs
 
     @property
-    def enrolments(self) -> RedisEnrolments:
-        return self._enrolments
+    def enrollments(self) -> RedisEnrollments:
+        return self._enrollments
+
+    @property
+    def shares(self) -> RedisShares:
+        return self._shares
 
     def warnings(self) -> list[str]:
         return warnings(self._connection)

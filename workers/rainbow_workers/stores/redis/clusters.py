@@ -13,7 +13,7 @@ from pydantic import ValidationError
 from rainbow.jobspec.request import Demand
 from rainbow.models.cluster import ClusterRecord, ClusterState, Revocation, StateReport, StateValue
 from rainbow_workers.stores import StoreOptions
-from rainbow_workers.stores.base import Changes, Overtaken
+from rainbow_workers.stores.base import Changes, Epoch, Overtaken
 from rainbow_workers.stores.redis.codec import (
     moment,
     number,
@@ -45,6 +45,9 @@ class RedisClusters:
         changes = decode_changes(reply, since, self._options.alive_after)
         self._connection.seen = max(self._connection.seen, changes.version)
         return changes
+
+    def wait(self, since: int, timeout: float) -> bool:
+        return self._connection.wait("relief", since, timeout)
 
     def put(self, record: ClusterRecord, expect: str | None) -> None:
         outcome = self._connection.run(
@@ -114,7 +117,7 @@ def _read_record(name: str, data: bytes) -> ClusterRecord | None:
 
 def decode_changes(reply: list[Any], since: int, alive_after: float) -> Changes:
     """Changes from the reply of `lua/lib/changes.lua`."""
-    version, reset, names, records, packed, groups, revocations, now = reply
+    version, reset, names, records, packed, groups, revocations, now, epoch = reply
     everything = bool(reset) or since <= 0
     clusters: dict[str, ClusterRecord | None] = {}
     for raw, data in zip(names, records, strict=True):
@@ -132,6 +135,7 @@ def decode_changes(reply: list[Any], since: int, alive_after: float) -> Changes:
         groups=None if groups is None else _groups(groups),
         revocations=None if revocations is None else _revocations(revocations, float(now)),
         reset=bool(reset),
+        epoch=Epoch(int(epoch[0]), here - (float(now) - float(epoch[1])), epoch[2] == b"1"),
     )
 
 

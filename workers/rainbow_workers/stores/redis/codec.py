@@ -65,6 +65,7 @@ def unpack_text(data: bytes) -> Any:
 
 
 def text(data: bytes) -> str:
+    """A value of Redis as text."""
     return data.decode("utf-8", "surrogatepass")
 
 

@@ -7,16 +7,13 @@ from collections.abc import Callable
 from typing import Any, NoReturn
 
 import redis
-from redis.backoff import NoBackoff
-from redis.connection import ConnectionPool, SSLConnection, parse_url
-from redis.retry import Retry
+from redis.connection import ConnectionPool
+from redis.sentinel import MasterNotFoundError
 
-from rainbow.brokers import redact
 from rainbow.errors import BadCredentials, InvalidSettings, RainbowError, StoreUnavailable
 from rainbow_workers.stores import StoreOptions
+from rainbow_workers.stores.redis.pool import close_pool, make_pool, place
 from rainbow_workers.stores.redis.scripts import script
-
-_parse: Callable[[str], dict[str, Any]] = parse_url
 
 #: How often a call is sent at most. A connection that stood idle while the server was restarted is noticed only
 #: when it is used, and a lost reply only by waiting: the scripts recognise what they did already.
@@ -34,6 +31,13 @@ _NOT_NOW = {
     "CLUSTERDOWN": "its cluster is down",
     "TRYAGAIN": "its cluster is moving keys",
     "UNKILLABLE": "it is busy with a script",
+}
+
+#: By `redis_mode`: servers that cannot be a store.
+_UNFIT = {
+    "cluster": "is a Redis Cluster, which is not supported: use one primary, and Sentinel for failover "
+    "(redis+sentinel://)",
+    "sentinel": "is a Sentinel: use redis+sentinel://HOST:PORT/SERVICE/DB",
 }
 
 #: redis-py takes the code off the text of errors that it has a class for.
@@ -54,17 +58,11 @@ class Connection:
     """
 
     def __init__(self, options: StoreOptions) -> None:
-        self.where = redact(options.url).partition("?")[0]
+        self.where = place(options.url)
         self.seen = 0
         self._prefix = options.prefix.encode()
         self._closed = False
-        self._pool = ConnectionPool(**_settings(options), redis_connect_func=self._greet)
-        try:
-            self._pool.connection_class(**self._pool.connection_kwargs)
-        except TypeError:
-            raise InvalidSettings(
-                f"store URL {self.where!r} has an option after ? that redis-py does not know"
-            ) from None
+        self._pool = make_pool(options, self._greet, options.timeout / TRIES)
         self._client: Any = redis.Redis(connection_pool=self._pool)
         self._client.response_callbacks.clear()  # replies as the server sends them, in every release of redis-py
 
@@ -112,11 +110,19 @@ class Connection:
             except (redis.exceptions.RedisError, OSError) as exc:
                 if not left or not _may_help(exc):
                     self._fail(exc)
+                if _demoted(exc):
+                    self._leave()
         raise AssertionError("unreachable")
+
+    def wait(self, stream: str, since: int, timeout: float) -> bool:
+        """Block until the stream has an entry after id `since`, at most `timeout` seconds (fewer than a socket's)."""
+        key = self._prefix + stream.encode()
+        milliseconds = max(1, int(1000 * timeout))
+        return bool(self.command("XREAD", "COUNT", 1, "BLOCK", milliseconds, "STREAMS", key, f"{since}-0"))
 
     def close(self) -> None:
         self._closed = True
-        self._pool.disconnect()
+        close_pool(self._pool)
 
     def _greet(self, connection: Any) -> None:
         """Set a new connection up, and tell the store which run of the server it has reached."""
@@ -127,17 +133,27 @@ class Connection:
         except redis.exceptions.NoPermissionError:
             # Not ours to see: then only an emptied store is noticed, not one that lost its last writes.
             return
-        run = fields(info).get("run_id", "")
+        server = fields(info)
+        problem = _UNFIT.get(server.get("redis_mode", ""))
+        if problem is not None:
+            connection.disconnect()
+            raise InvalidSettings(f"the store at {self.where} {problem}")
+        run = server.get("run_id", "")
         connection.send_command("EVAL", script("open").source, 1, self._prefix, run, self.seen)
         connection.read_response()
 
     def _fail(self, exc: Exception) -> NoReturn:
         error = explain(exc, self.where)
         if isinstance(exc, redis.exceptions.ResponseError):
-            # A primary that became a replica goes on answering on its old connections: look the address up anew. Those
-            # that others use now are not ours to close; they will see for themselves.
-            self._pool.disconnect(inuse_connections=False)
+            self._leave()
         raise error from exc
+
+    def _leave(self) -> None:
+        """Look the server's address up again: a primary that became a replica goes on answering on its connections.
+
+        Those that others use now are not ours to close; they will see for themselves.
+        """
+        self._pool.disconnect(inuse_connections=False)
 
 
 class Call:
@@ -168,46 +184,27 @@ class Call:
             self._pool.release(self._connection)
 
 
-def _settings(options: StoreOptions) -> dict[str, Any]:
-    """Arguments of the connection pool. What the URL says cannot weaken how a server is checked."""
-    where = redact(options.url).partition("?")[0]
-    try:
-        settings = _parse(options.url)
-    except ValueError as exc:
-        # The text of a parse error may quote what it could not parse, a password among it.
-        raise InvalidSettings(f"store URL {where!r} cannot be read: use redis://USER:PASSWORD@HOST:PORT/DB") from exc
-    wait = options.timeout / TRIES
-    settings.update(
-        socket_timeout=wait,
-        socket_connect_timeout=wait,
-        retry=Retry(NoBackoff(), 0),
-        decode_responses=False,
-        protocol=2,
-        health_check_interval=0,
-    )
-    if settings.get("connection_class") is not redis.UnixDomainSocketConnection:
-        settings["socket_keepalive"] = True
-    tls = options.tls
-    if settings.get("connection_class") is SSLConnection:
-        settings.update(ssl_cert_reqs="required", ssl_check_hostname=True)
-        if tls is not None:
-            given = {"ssl_ca_certs": tls.ca, "ssl_certfile": tls.cert, "ssl_keyfile": tls.key}
-            settings.update({key: value for key, value in given.items() if value is not None})
-    elif tls is not None and (tls.ca or tls.cert or tls.key):
-        raise InvalidSettings(f"TLS files are given, but {where!r} is not encrypted: use rediss://")
-    return settings
-
-
 def _may_help(exc: Exception) -> bool:
     """Whether the same call may succeed on another connection."""
     if isinstance(exc, redis.exceptions.AuthenticationError | redis.exceptions.BusyLoadingError):
         return False
-    return isinstance(exc, redis.exceptions.ConnectionError | redis.exceptions.TimeoutError | OSError)
+    return _demoted(exc) or isinstance(exc, redis.exceptions.ConnectionError | redis.exceptions.TimeoutError | OSError)
+
+
+def _demoted(exc: Exception) -> bool:
+    """Whether a replica answered: the primary that it was, or that its address had, is elsewhere now."""
+    return isinstance(exc, redis.exceptions.ReadOnlyError) or (
+        isinstance(exc, redis.exceptions.ResponseError) and "READONLY" in str(exc)
+    )
 
 
 def explain(exc: Exception, where: str) -> RainbowError:
     """Our error for one of redis-py's."""
     text = str(exc)
+    if isinstance(exc, redis.exceptions.MovedError | redis.exceptions.AskError):
+        return InvalidSettings(f"the store at {where} {_UNFIT['cluster']}")
+    if isinstance(exc, MasterNotFoundError):
+        return StoreUnavailable(f"no Sentinel of {where} answers with a primary that can be reached")
     if isinstance(exc, redis.exceptions.AuthenticationError | redis.exceptions.AuthenticationWrongNumberOfArgsError):
         return BadCredentials(f"the store at {where} refused our user or password: {_first_line(text)}")
     if isinstance(exc, redis.exceptions.NoPermissionError) or "NOPERM" in text:

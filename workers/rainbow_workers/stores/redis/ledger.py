@@ -5,13 +5,24 @@ from __future__ import annotations
 import uuid
 from collections.abc import Mapping, Sequence
 from functools import partial
+from itertools import repeat
 from typing import Any
 
 from rainbow.jobspec.request import Demand
-from rainbow.models.job import RANK, TERMINAL, UNRUN, JobEvent, JobRecord
+from rainbow.models.job import RANK, STARTED, TERMINAL, UNRUN, JobEvent, JobRecord
 from rainbow_workers.stores import StoreOptions
-from rainbow_workers.stores.base import Assigned, Assigning, Assignment, Changes, Recorded
-from rainbow_workers.stores.history import MARK_TTL, assignment_entry, event_entry, head, said, time_key
+from rainbow_workers.stores.base import (
+    ANYONE,
+    Asker,
+    Assigned,
+    Assigning,
+    Assignment,
+    Changes,
+    Recorded,
+    Sender,
+    concerns,
+)
+from rainbow_workers.stores.history import MARK_TTL, MAX_MARKS, assignment_entry, event_entry, head, said, time_key
 from rainbow_workers.stores.redis.clusters import decode_changes
 from rainbow_workers.stores.redis.codec import (
     Shared,
@@ -87,7 +98,7 @@ class RedisLedger:
         self._connection.seen = max(self._connection.seen, changes.version)
         return changes
 
-    def record(self, events: Sequence[JobEvent]) -> list[Recorded]:
+    def record(self, events: Sequence[JobEvent], senders: Sequence[Sender | None] = ()) -> list[Recorded]:
         if not events:
             return []
         reply = self._connection.run(
@@ -97,11 +108,11 @@ class RedisLedger:
             self._head,
             self._options.max_history,
             ENDED,
-            pack([_event(e) for e in events]),
+            pack([_event(e, sender) for e, sender in zip(events, senders or repeat(None), strict=bool(senders))]),
         )
         letters, records, watchers = unpack(reply)
         return [
-            Recorded(partial(record, packed), letter == 49, [_address(a) for a in addresses or ()])
+            Recorded(partial(record, packed), letter == 49, _addresses(addresses or (), packed), letter == 70)
             for letter, packed, addresses in zip(letters, records, watchers, strict=True)
         ]
 
@@ -127,13 +138,14 @@ class RedisLedger:
             start += looked_at
         return list(found.values())
 
-    def watch(self, ids: Sequence[str], address: tuple[str, str], ttl: float) -> None:
-        self._connection.run("watch", pack(list(ids)), pack(list(address)), repr(ttl))
+    def watch(self, ids: Sequence[str], address: tuple[str, str], ttl: float, by: Asker = ANYONE) -> None:
+        self._connection.run("watch", pack(list(ids)), pack([*address, by]), repr(ttl))
 
-    def cancel(self, ids: Sequence[str]) -> list[JobRecord | None]:
+    def cancel(self, ids: Sequence[str], by: Asker | None = ANYONE) -> list[JobRecord | None]:
         if not ids:
             return []
-        reply = unpack(self._connection.run("cancel", pack(list(ids)), repr(MARK_TTL), ENDED))
+        asker = [] if by is None else [by]
+        reply = unpack(self._connection.run("cancel", pack(list(ids)), repr(MARK_TTL), ENDED, MAX_MARKS, *asker))
         return [record(packed) if packed else None for packed in reply]
 
 
@@ -168,10 +180,11 @@ def _assignment(a: Assignment, shared: Shared) -> list[Any]:
         opaque(assignment_entry(a)),
         a.reserve_s,
         shared.digest(a.looked) or False,
+        a.registration,
     ]
 
 
-def _event(e: JobEvent) -> list[Any]:
+def _event(e: JobEvent, sender: Sender | None) -> list[Any]:
     fields = said(e)
     if "returncode" in fields:
         fields["returncode"] = number(fields["returncode"])
@@ -187,12 +200,19 @@ def _event(e: JobEvent) -> list[Any]:
         opaque(event_entry(e)),
         e.state == "rejected" or e.state in TERMINAL,
         e.state in UNRUN,
+        *((False, "", False) if sender is None else (sender.cluster, sender.registration, sender.proven)),
+        e.state in STARTED and not e.held,
+        bool(e.held),
     ]
 
 
-def _address(packed: bytes) -> tuple[str, str]:
-    reply_to, correlation_id = unpack_text(packed)
-    return reply_to, correlation_id
+def _addresses(watching: Sequence[bytes], packed: bytes) -> list[tuple[str, str]]:
+    """Of those who watch a job, those who may see it as it is now."""
+    if not watching:
+        return []
+    job = record(packed)
+    asked = [(*unpack_text(one), ANYONE)[:3] for one in watching]  # a release before kept no asker
+    return [(reply_to, correlation) for reply_to, correlation, by in asked if concerns(by, job)]
 
 
 def _whole(packed: bytes, history: list[bytes], answer: bytes | bool, looked: bytes | bool) -> JobRecord:

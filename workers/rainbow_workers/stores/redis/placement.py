@@ -44,6 +44,7 @@ def placement(batch: Sequence[Assignment], room: Mapping[str, Demand], prefix: s
             "attempt": attempt,
             "cluster": cluster,
             "user": a.user,
+            "registration": a.registration,
         }
         if a.name is not None:
             record["name"] = a.name

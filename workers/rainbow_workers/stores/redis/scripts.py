@@ -37,6 +37,7 @@ class Script:
 
 @cache
 def script(name: str) -> Script:
+    """A Lua script of this package by name."""
     folder = files(__package__) / "lua"
     parts = [folder / "lib" / f"{part}.lua" for part in _PARTS[name]] + [folder / f"{name}.lua"]
     source = "\n".join(part.read_text(encoding="utf-8") for part in parts)

@@ -1,5 +1,5 @@
 -- ARGV: call id, since, head, bound, rank of assigned, batch {{id, attempt, cluster, user, name or false, nodes, cores,
--- gpus, at, submitted_at, answer, entry, reserve_s, digest or false}, ...}, {digest -> text}. Gives {outcome a letter
+-- gpus, at, submitted_at, answer, entry, reserve_s, digest or false, registration}, ...}, {digest -> text}. Gives {outcome a letter
 -- each, {what stands in the way, ...}, changes}: H holds, R holds since before, X does not.
 local PLACEABLE = {submitted = true, held = true, rejected = true, assigned = true}
 local head, bound, rank = tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5])
@@ -43,15 +43,15 @@ for i, a in ipairs(batch) do
       if not r then job.r = {id = id, state = 'assigned', attempt = attempt} end
       refuse(i, job)
     end
-  elseif r and (r.cancel_requested or r.user and r.user ~= a[4]) then
+  elseif r and (cancelled(r, a[4]) or r.user and r.user ~= a[4]) then
     refuse(i, job)
   elseif r and r.state == 'assigned' and r.attempt == attempt and r.cluster == cluster then
     outcomes[i] = 'R'
-  elseif r and not (r.attempt == attempt - 1 and PLACEABLE[r.state]) then
+  elseif r and r.state and not (r.attempt == attempt - 1 and PLACEABLE[r.state]) then
     refuse(i, job)
   else
     outcomes[i] = 'H'
-    if r then
+    if r and r.state then
       if r.cluster then ended[#ended + 1] = reservation(r.cluster, r.attempt, id) end
       new_attempt(r)
     else
@@ -59,6 +59,7 @@ for i, a in ipairs(batch) do
       job.r = r
     end
     r.state, r.rank, r.attempt, r.cluster, r.user, r.name = 'assigned', rank, attempt, cluster, a[4], a[5] or nil
+    r.registration = a[15]
     r.times.submitted = r.times.submitted or a[10]
     r.times.assigned = r.times.assigned or a[9]
     job.answer = a[11]

@@ -4,7 +4,7 @@
 -- groups          hash: group -> members with spaces between
 -- revocations     hash: "KIND VALUE" -> "before until"
 
--- {version, reset, names, records, states, reserved, groups, revocations} after version `since`; `also`: clusters
+-- {version, reset, names, records, states, reserved, groups, revocations, now, epoch} after version `since`; `also`: clusters
 -- whose reservations to tell in any case.
 local function changes(since, also)
   if since > version then restart(since + 1) end
@@ -38,5 +38,6 @@ local function changes(since, also)
     groups and call('HGETALL', P .. 'groups') or false,
     revocations and call('HGETALL', P .. 'revocations') or false,
     num(now),
+    {epoch.number, epoch.at, epoch.lost},
   }
 end

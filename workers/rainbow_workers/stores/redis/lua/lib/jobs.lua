@@ -6,8 +6,10 @@
 --                  state in jobs:state:S, and of all in jobs:cluster:C and jobs:user:U
 -- ended            sorted set: id -> when it is forgotten
 --
--- Beside the fields of JobRecord, a record has `rank` (of its state), `created`, `gone_at` and `looked`. One without
--- `state` is of a job nobody knows, whose cancel was asked for.
+-- Beside the fields of JobRecord, a record has `rank` (of its state), `created`, `gone_at`, `looked`, `held` (the
+-- job waits to be confirmed before it starts), `registration` (the
+-- one that the attempt was assigned to; empty: none) and `earlier` (registration -> the newest attempt that it had
+-- before). One without `state` is of a job nobody knows, whose cancel was asked for: `by` says by whom (a set).
 local jobs, touched = {}, {}
 local adds, removals = {}, {}
 local lookers, texts = {}, {}
@@ -51,6 +53,14 @@ end
 local function answer(job)
   local looked = job.answer and job.r and job.r.looked
   return job.answer or false, looked and (texts[looked] or call('HGET', P .. 'looked', looked)) or false
+end
+
+-- Was the cancel of a job of this user asked for, by somebody who may?
+local function cancelled(r, user)
+  if not r then return false end
+  if r.state then return r.cancel_requested end
+  local by = r.by
+  return by and (by[''] or user and by['user:' .. user]) or r.cancel_requested or false
 end
 
 local function forget(id, r)
@@ -165,6 +175,11 @@ end
 
 -- What an attempt leaves on the record; the next one starts without.
 local function new_attempt(r)
+  if (r.registration or '') ~= '' then
+    r.earlier = r.earlier or {}
+    r.earlier[r.registration] = r.attempt
+  end
+  r.registration = ''
   r.flux_id, r.returncode, r.code, r.detail, r.output = nil, nil, nil, nil, nil
 end
 

@@ -15,6 +15,7 @@ local function add(cluster, n, c, g)
     d = {0, 0, 0}
     deltas[cluster] = d
   end
+  if n < 0 or c < 0 or g < 0 then relief = true end
   d[1] = d[1] + n
   d[2] = d[2] + c
   d[3] = d[3] + g

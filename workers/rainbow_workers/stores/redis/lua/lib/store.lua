@@ -1,8 +1,10 @@
 -- The prefix, the clock, and the counter of changes. Comes first in every script.
 --
--- meta       hash: `version` (counts writes), `first` (the version below which nobody knows enough), `run`
+-- meta       hash: `version` (counts writes), `first` (the version below which nobody knows enough), `run`, `epoch` (the
+--            version at which the data was created or may have lost writes), `epoch_at`, `lost` (1: it may have)
 -- changed    sorted set: part -> version at which it last changed; parts are `c:NAME` (record), `s:NAME` (state),
 --            `r:NAME` (sum of reservations), `g` (groups), `v` (revocations)
+-- relief     stream of one entry, its id the newest version that may make room for a job: schedulers block on it
 local P = KEYS[1]
 local call = redis.call
 local clock = call('TIME')
@@ -29,20 +31,29 @@ local function read(key, fields)
   return out
 end
 
-local meta = call('HMGET', P .. 'meta', 'version', 'first')
+local meta = call('HMGET', P .. 'meta', 'version', 'first', 'epoch', 'epoch_at', 'lost')
 local version, first = tonumber(meta[1]), tonumber(meta[2])
+
+-- Of data that an earlier release wrote, an epoch is known with its next restart.
+local epoch = {number = meta[3] or '0', at = meta[4] or '0', lost = meta[5] or '0'}
 
 -- Begin a new count, above every version anybody has seen: all readers then reload everything. It starts from the
 -- time in microseconds, so that it is above the old one also when that was lost with the data.
 local function restart(at_least)
+  epoch.lost = version and '1' or '0'
   version = math.max(version or 0, at_least, math.floor(now * 1000000))
   first = version
-  call('HSET', P .. 'meta', 'version', int(version), 'first', int(first))
+  epoch.number, epoch.at = int(version), num(now)
+  call('HSET', P .. 'meta', 'version', int(version), 'first', int(first), 'epoch', epoch.number, 'epoch_at', epoch.at,
+    'lost', epoch.lost)
 end
 if not version then restart(0) end
 
-local marks = {}
-local function mark(part) marks[part] = true end
+local marks, relief = {}, false
+local function mark(part)
+  marks[part] = true
+  if string.sub(part, 1, 1) ~= 'r' then relief = true end
+end
 
 -- All that one call changed gets one new version.
 local function write_marks()
@@ -54,5 +65,6 @@ local function write_marks()
     args[#args + 1] = part
   end
   many('ZADD', P .. 'changed', args)
-  marks = {}
+  if relief then redis.pcall('XADD', P .. 'relief', 'MAXLEN', 1, int(version) .. '-0', 'v', 1) end
+  marks, relief = {}, false
 end

@@ -1,0 +1,38 @@
+"""Which dispatches may belong to another cluster by now: they start only once the ledger confirms them.
+
+A scheduler gives a job to another cluster in two cases: when the time of its dispatch in the queue is over (a copy of
+one that is here may have expired), and when the store lost data and does not know of it (the epoch of the dispatch is
+older than the one that this agent has reported for). In all other cases the dispatch alone is enough, and a job starts
+also while no worker runs.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from rainbow.models.job import Dispatch
+
+#: Seconds by which the clocks of scheduler and agent may differ (docs/explanation/security.md). A dispatch that lives
+#: less than twice as long is in doubt from half of its life on.
+SKEW = 60.0
+
+
+class Freshness:
+    """`reported` gives the epoch of the store that this agent has reported for; 0 while it knows of none."""
+
+    def __init__(self, reported: Callable[[], int], clock: Callable[[], float] = time.time) -> None:
+        self._reported = reported
+        self._clock = clock
+
+    def doubt(self, dispatch: Dispatch) -> str | None:
+        """Why `dispatch` needs the ledger's confirmation; None when it does not."""
+        if 0 < dispatch.epoch < self._reported():
+            return "the store lost data since it was assigned"
+        left = dispatch.assigned_at + dispatch.lives - self._clock()
+        if dispatch.lives and left < min(SKEW, dispatch.lives / 2):
+            return f"its time in the queue is over in {left:.0f} s"
+        return None
+
+
+__all__ = ["SKEW", "Freshness"]

@@ -1,0 +1,155 @@
+"""Clusters: list, show, drain, resume, delete."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from rainbow.cli.lazy import DefaultGroup, make_app
+from rainbow.cli.options import Cluster, Config, Json, Limit, Token
+from rainbow.cli.render import output
+from rainbow.cli.session import client
+
+if TYPE_CHECKING:
+    from rainbow.client import ClusterView
+
+app = make_app(cls=DefaultGroup)
+
+
+@app.callback()
+def clusters() -> None:
+    """List clusters (or show one: `rainbow clusters NAME`); drain, resume or delete one.
+
+    \b
+    Examples:
+      rainbow clusters
+      rainbow clusters blue --json
+      rainbow clusters drain blue --reason "new disks"
+    """
+
+
+@app.command("show")
+def show(
+    name: Annotated[
+        str | None, typer.Argument(metavar="[NAME]", help="Only this cluster, in full.", show_default=False)
+    ] = None,
+    as_json: Json = False,
+    config: Config = None,
+    token: Token = None,
+    timeout: Limit = 30.0,
+) -> None:
+    """List the clusters, or show one in full. `show` may be left out.
+
+    \b
+    Example:
+      rainbow clusters blue
+    """
+    from rainbow.client.views import plain
+
+    with client(config, token, timeout) as rainbow:
+        found = rainbow.clusters() if name is None else [rainbow.cluster(name)]
+    if as_json:
+        output.document({"clusters": [plain(c) for c in found]} if name is None else plain(found[0]))
+    elif name is None:
+        columns = ("name", "status", "nodes", "cores", "gpus", "free", "reserved", "heard", "groups", "drained because")
+        output.table(columns, [_row(c) for c in found], empty="no clusters are registered")
+    else:
+        _details(found[0])
+
+
+@app.command("drain")
+def drain(
+    name: Cluster,
+    reason: Annotated[str, typer.Option("--reason", help="Why: shown to all.")] = "drained",
+    as_json: Json = False,
+    config: Config = None,
+    token: Token = None,
+    timeout: Limit = 30.0,
+) -> None:
+    """Send no new jobs to a cluster. What it has goes on.
+
+    \b
+    Example:
+      rainbow clusters drain blue --reason "new disks"
+    """
+    with client(config, token, timeout) as rainbow:
+        rainbow.drain(name, reason)
+    _done(as_json, {"cluster": name, "drained": reason}, f"{name} is drained: {reason}")
+
+
+@app.command("resume")
+def resume(
+    name: Cluster, as_json: Json = False, config: Config = None, token: Token = None, timeout: Limit = 30.0
+) -> None:
+    """Send jobs to a drained cluster again.
+
+    \b
+    Example:
+      rainbow clusters resume blue
+    """
+    with client(config, token, timeout) as rainbow:
+        rainbow.resume(name)
+    _done(as_json, {"cluster": name, "drained": None}, f"{name} takes jobs again")
+
+
+@app.command("delete")
+def delete(
+    name: Cluster, as_json: Json = False, config: Config = None, token: Token = None, timeout: Limit = 30.0
+) -> None:
+    """Forget a cluster, with its queues, state and keys. It may be registered again.
+
+    \b
+    Example:
+      rainbow clusters delete blue
+    """
+    with client(config, token, timeout) as rainbow:
+        rainbow.delete(name)
+    _done(as_json, {"cluster": name, "deleted": True}, f"{name} is deleted")
+
+
+def _done(as_json: bool, document: dict[str, object], text: str) -> None:
+    if as_json:
+        output.document(document)
+    else:
+        output.note(text)
+
+
+def _amount(value: object) -> str | None:
+    return f"{value:g}" if isinstance(value, int | float) else None
+
+
+def _row(c: ClusterView) -> tuple[str | None, ...]:
+    free = [_amount(c.state.get(f"{kind}_free")) for kind in ("nodes", "cores", "gpus")]
+    reserved = [_amount(c.reserved.get(kind)) for kind in ("nodes", "cores", "gpus")]
+    return (
+        c.name,
+        c.status,
+        *(_amount(c.totals.get(kind, 0)) for kind in ("node", "core", "gpu")),
+        "/".join(f or "-" for f in free) if any(free) else None,
+        "/".join(r or "0" for r in reserved) if any(c.reserved.values()) else None,
+        output.age(c.heartbeat_at),
+        " ".join(c.groups) or None,
+        c.drained,
+    )
+
+
+def _details(c: ClusterView) -> None:
+    output.fields(
+        {
+            "name": c.name,
+            "status": c.status,
+            "drained": c.drained,
+            "resources": c.description or output.listing(c.totals),
+            "subsystems": " ".join(c.subsystems) or None,
+            "groups": " ".join(c.groups) or None,
+            "matcher": c.matcher,
+            "state": output.listing(c.state),
+            "heard": output.stamp(c.heartbeat_at),
+            "reserved": output.listing(c.reserved),
+            "registered": output.stamp(c.registered_at),
+            "updated": output.stamp(c.updated_at),
+        }
+    )
+    for warning in c.warnings:
+        output.note(f"warning: {warning}")

@@ -1,0 +1,215 @@
+"""Commands about jobs as they are now: jobs, status, explain, cancel."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from rainbow.cli import completion
+from rainbow.cli.options import Config, JobId, Json, Limit, SomeJobIds, Token
+from rainbow.cli.render import output, records
+from rainbow.cli.session import client
+
+States = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--state",
+        "-s",
+        metavar="STATE",
+        help="Only jobs in this state (or active, ended); may be repeated.",
+        autocompletion=completion.states,
+    ),
+]
+OfClusters = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--cluster",
+        "-C",
+        metavar="NAME",
+        help="Only jobs of this cluster; may be repeated.",
+        autocompletion=completion.clusters,
+    ),
+]
+Users = Annotated[
+    list[str] | None, typer.Option("--user", "-u", metavar="USER", help="Only jobs of this user; may be repeated.")
+]
+Name = Annotated[str | None, typer.Option("--name", metavar="PATTERN", help="Only jobs with such a name (* and ?).")]
+Since = Annotated[
+    str | None, typer.Option("--since", metavar="WHEN", help="Only jobs submitted since: 2h, 3d, or a date and time.")
+]
+
+
+def jobs(
+    state: States = None,
+    cluster: OfClusters = None,
+    user: Users = None,
+    name: Name = None,
+    since: Since = None,
+    sort: Annotated[
+        str | None, typer.Option("--sort", metavar="[-]FIELD", help="Sort by a field of --format; - reverses.")
+    ] = None,
+    form: Annotated[
+        str | None,
+        typer.Option("--format", "-o", metavar="TEXT", help="A line for each job, as '{id} {state:<10} {runtime}'."),
+    ] = None,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print ids only.")] = False,
+    count: Annotated[bool, typer.Option("--count", help="Print how many jobs are in each state.")] = False,
+    limit: Annotated[int, typer.Option("--limit", "-l", min=1, max=10_000, help="At most so many.")] = 100,
+    as_json: Json = False,
+    config: Config = None,
+    token: Token = None,
+    timeout: Limit = 30.0,
+) -> None:
+    """List the newest jobs, newest first.
+
+    You see the jobs of your tokens' subjects; with an administrator's token, all. The newest 10,000 jobs are looked
+    through. Fields of --format and --sort: id, short, name, state, cluster, attempt, user, flux_id, returncode, code,
+    detail, age, submitted, started, ended, runtime.
+
+    \b
+    Examples:
+      rainbow jobs --state running --cluster blue
+      rainbow jobs --since 2h --state failed --format '{short} {name:<20} {detail}'
+    """
+    from rainbow.cli import joblist
+
+    wanted = joblist.choice(state, cluster, user, name, since)
+    show = joblist.formatter(form) if form is not None else None
+    with client(config, token, timeout) as rainbow:
+        found, cut = wanted.find(rainbow, joblist.MOST if count else limit)
+    found = joblist.ordered(found, sort) if sort else found
+    if count:
+        numbers = joblist.counted(found)
+        output.document({"count": numbers, "total": len(found), "more": cut}) if as_json else output.fields(
+            {**numbers, "total": f"{len(found)}{' or more' if cut else ''}"}
+        )
+        return
+    if as_json:
+        output.document({"jobs": [records.plain(record) for record in found], "more": cut})
+    elif quiet or show is not None:
+        for record in found:
+            output.line(record.id if show is None else show(record))
+    else:
+        records.table(found)
+    if cut and not as_json:
+        output.note(f"there are more: these are the newest {len(found)} (--limit shows up to {joblist.MOST})")
+
+
+def status(
+    job: JobId,
+    as_json: Json = False,
+    config: Config = None,
+    token: Token = None,
+    timeout: Limit = 30.0,
+) -> None:
+    """Show what is known of a job: its state, where it went, when, and the end of its output.
+
+    \b
+    Example:
+      rainbow status 6f1c1f7e-3f0e-4c56-9a53-2f1f0f6c8a11
+    """
+    from rainbow.cli.jobids import resolve
+
+    with client(config, token, timeout) as rainbow:
+        record = rainbow.job(resolve(rainbow, [job])[0]).status()
+    if as_json:
+        output.document(records.plain(record))
+    else:
+        records.details(record)
+
+
+def explain(
+    job: JobId,
+    as_json: Json = False,
+    config: Config = None,
+    token: Token = None,
+    timeout: Limit = 30.0,
+) -> None:
+    """Say why a job went where it went: what was decided, what stood against each other cluster, all that happened.
+
+    \b
+    Example:
+      rainbow explain 6f1c1f7e-3f0e-4c56-9a53-2f1f0f6c8a11
+    """
+    from rainbow.cli.jobids import resolve
+    from rainbow.cli.render import explanation
+
+    with client(config, token, timeout) as rainbow:
+        record = rainbow.job(resolve(rainbow, [job])[0]).status()
+    if as_json:
+        output.document(explanation.document(record))
+    else:
+        explanation.show(record)
+
+
+def cancel(
+    ids: SomeJobIds = None,
+    everything: Annotated[
+        bool, typer.Option("--all", help="All jobs that you may see and that have not ended.")
+    ] = False,
+    state: States = None,
+    cluster: OfClusters = None,
+    user: Users = None,
+    name: Name = None,
+    since: Since = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show which jobs would be cancelled.")] = False,
+    reason: Annotated[str, typer.Option("--reason", help="Kept with the job.")] = "cancelled by its user",
+    as_json: Json = False,
+    config: Config = None,
+    token: Token = None,
+    timeout: Limit = 30.0,
+) -> None:
+    """Ask for jobs to end: those named (- reads ids from standard input), or all that the options choose.
+
+    The request is durable. Asking again is harmless, and a job that ended stays as it is.
+
+    \b
+    Examples:
+      rainbow cancel 6f1c1f7e-3f0e-4c56-9a53-2f1f0f6c8a11
+      rainbow cancel --cluster blue --name 'sweep-*'
+    """
+    from rainbow.cli import joblist
+    from rainbow.cli.jobids import resolve
+
+    wanted = joblist.choice(state, cluster, user, name, since)
+    if bool(ids) == bool(everything or wanted):
+        raise typer.BadParameter("give either ids, or --all or what chooses jobs (--state, --cluster, --name, ...)")
+    with client(config, token, timeout) as rainbow:
+        if ids:
+            chosen = resolve(rainbow, ids)
+        else:
+            found, cut = wanted.find(rainbow, joblist.MOST)
+            chosen = [record.id for record in found if not record.terminal]
+            if cut:
+                output.note(f"only the newest {joblist.MOST} jobs were looked through: run it again for the others")
+        if dry_run or not chosen:
+            output.document({"jobs": [{"id": i} for i in chosen]}) if as_json else _would(chosen)
+            return
+        answers = rainbow.cancel(chosen, reason=reason)
+    if as_json:
+        output.document({"jobs": [a and {"id": a.id, "state": a.state} for a in answers]})
+    for job_id, answer in zip(chosen, answers, strict=True):
+        if answer is None:
+            output.note(f"rainbow: no job {job_id} (or it is another user's)")
+        elif not as_json:
+            output.line(f"{answer.id}  {_asked(answer.state)}")
+    if None in answers:
+        raise typer.Exit(5)
+
+
+def _asked(state: str) -> str:
+    from rainbow.models.job import TERMINAL
+
+    return (
+        f"has ended before: {state}"
+        if state in TERMINAL and state != "cancelled"
+        else ("cancelled" if state == "cancelled" else f"cancel requested ({state})")
+    )
+
+
+def _would(ids: list[str]) -> None:
+    for job_id in ids:
+        output.line(job_id)
+    if not ids:
+        output.note("no jobs to cancel")

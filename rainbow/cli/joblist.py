@@ -1,0 +1,180 @@
+"""Choosing, sorting and formatting jobs for `rainbow jobs` and `rainbow cancel`."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from string import Formatter
+from typing import TYPE_CHECKING, Any
+
+from rainbow.cli.render import output, records
+from rainbow.errors import InvalidInput
+from rainbow.models.job import STATES, TERMINAL
+
+if TYPE_CHECKING:
+    from rainbow.client import Client
+    from rainbow.models.job import JobRecord
+
+#: As many jobs are looked through for those that are wanted, the newest.
+MOST = 10_000
+#: Names for several states.
+GROUPS: Mapping[str, frozenset[str]] = {
+    "active": frozenset(STATES) - TERMINAL,
+    "ended": TERMINAL,
+}
+
+
+@dataclass(frozen=True)
+class Choice:
+    """Which jobs are wanted: all of what is given holds. `since` is in seconds since 1970."""
+
+    states: frozenset[str] = frozenset()
+    clusters: frozenset[str] = frozenset()
+    users: frozenset[str] = frozenset()
+    name: str | None = None
+    since: float | None = None
+
+    def __bool__(self) -> bool:
+        return self != Choice()
+
+    def takes(self, job: JobRecord) -> bool:
+        return (
+            (not self.states or job.state in self.states)
+            and (not self.clusters or job.cluster in self.clusters)
+            and (not self.users or job.user in self.users)
+            and (self.name is None or fnmatchcase(job.name or "", self.name))
+            and (self.since is None or (records.began(job) or 0.0) >= self.since)
+        )
+
+    def find(self, rainbow: Client, limit: int) -> tuple[list[JobRecord], bool]:
+        """Return the newest `limit` jobs that are wanted, newest first, and whether there may be more."""
+        only_state = next(iter(self.states)) if len(self.states) == 1 else None
+        only_cluster = next(iter(self.clusters)) if len(self.clusters) == 1 else None
+        rest = self != Choice(
+            frozenset([only_state] if only_state else ()), frozenset([only_cluster] if only_cluster else ())
+        )
+        asked = MOST if rest else min(limit + 1, MOST)
+        seen = rainbow.jobs(state=only_state, cluster=only_cluster, limit=asked)
+        found = [job for job in seen if self.takes(job)]
+        return found[:limit], len(found) > limit or len(seen) >= MOST
+
+
+def choice(
+    states: Sequence[str] | None,
+    clusters: Sequence[str] | None,
+    users: Sequence[str] | None,
+    name: str | None,
+    since: str | None,
+) -> Choice:
+    """Read the options of a command. Raises InvalidInput."""
+    wanted: set[str] = set()
+    for word in _listed(states):
+        if word not in STATES and word not in GROUPS:
+            raise InvalidInput(f"no state {word!r}: choose of active, ended, {', '.join(STATES)}")
+        wanted |= GROUPS.get(word, {word})
+    return Choice(
+        frozenset(wanted),
+        frozenset(_listed(clusters)),
+        frozenset(_listed(users)),
+        name,
+        _since(since) if since else None,
+    )
+
+
+def _listed(words: Sequence[str] | None) -> list[str]:
+    return [part for word in words or () for part in word.split(",") if part]
+
+
+def _since(text: str) -> float:
+    from rainbow.cli.values import moment, seconds
+
+    try:
+        return moment(text, "--since")
+    except InvalidInput:
+        return time.time() - seconds(text, "--since")
+
+
+# -- columns -------------------------------------------------------------------------------------------
+
+
+def _runtime(job: JobRecord) -> float | None:
+    start = job.times.get("running")
+    if start is None:
+        return None
+    return max(0.0, (_ended(job) or time.time()) - start)
+
+
+def _ended(job: JobRecord) -> float | None:
+    return max((at for state, at in job.times.items() if state in TERMINAL), default=None)
+
+
+#: What `--format` and `--sort` know of a job.
+FIELDS: Mapping[str, Callable[[JobRecord], Any]] = {
+    "id": lambda j: j.id,
+    "short": lambda j: j.id[:8],
+    "name": lambda j: j.name,
+    "state": lambda j: j.state,
+    "cluster": lambda j: j.cluster,
+    "attempt": lambda j: j.attempt,
+    "user": lambda j: j.user,
+    "flux_id": lambda j: j.flux_id,
+    "returncode": lambda j: j.returncode,
+    "code": lambda j: j.code,
+    "detail": records.why,
+    "age": lambda j: output.age(records.began(j)),
+    "submitted": lambda j: output.stamp(records.began(j)),
+    "started": lambda j: output.stamp(j.times.get("running")),
+    "ended": lambda j: output.stamp(_ended(j)),
+    "runtime": lambda j: None if (seconds := _runtime(j)) is None else output.span(seconds),
+}
+#: Fields that are sorted by another value than is shown.
+_ORDER: Mapping[str, Callable[[JobRecord], Any]] = {
+    "age": lambda j: -(records.began(j) or 0.0),
+    "submitted": records.began,
+    "started": lambda j: j.times.get("running"),
+    "ended": _ended,
+    "runtime": _runtime,
+}
+
+
+def ordered(jobs: Sequence[JobRecord], key: str) -> list[JobRecord]:
+    """Return `jobs` sorted by a field, descending with a ``-`` before it; those without a value come last."""
+    name = key.removeprefix("-")
+    if name not in FIELDS:
+        raise InvalidInput(f"--sort {key!r}: choose of {', '.join(FIELDS)}")
+    value = _ORDER.get(name, FIELDS[name])
+    known = [job for job in jobs if value(job) is not None]
+    return sorted(known, key=value, reverse=key.startswith("-")) + [job for job in jobs if value(job) is None]
+
+
+def formatter(text: str) -> Callable[[JobRecord], str]:
+    """Return what shows a job as `text` says: ``{id} {state:<10} {name}``. Raises InvalidInput."""
+    try:
+        parts = list(Formatter().parse(text))
+    except ValueError as exc:
+        raise InvalidInput(f"--format {text!r}: {exc}") from None
+    for _, name, spec, conversion in parts:
+        if name is not None and (name not in FIELDS or conversion or "{" in (spec or "")):
+            raise InvalidInput(f"--format: no field {name!r}: choose of {', '.join(FIELDS)}")
+
+    def show(job: JobRecord) -> str:
+        pieces = []
+        for literal, name, spec, _ in parts:
+            pieces.append(literal)
+            if name is None:
+                continue
+            value = FIELDS[name](job)
+            try:
+                pieces.append(format("-" if value is None else value if not spec else str(value), spec or ""))
+            except ValueError as exc:
+                raise InvalidInput(f"--format {{{name}:{spec}}}: {exc}") from None
+        return "".join(pieces)
+
+    return show
+
+
+def counted(jobs: Sequence[JobRecord]) -> dict[str, int]:
+    """Return how many jobs are in each state, in the order of a job's life."""
+    return {state: number for state in STATES if (number := sum(1 for job in jobs if job.state == state))}

@@ -1,0 +1,82 @@
+"""Jobs as people see them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+from rainbow.cli.render import output
+
+if TYPE_CHECKING:
+    from rainbow.models.job import JobRecord
+
+
+def plain(record: JobRecord) -> dict[str, Any]:
+    return record.model_dump(mode="json")
+
+
+def table(records: Iterable[JobRecord]) -> None:
+    rows = [
+        (
+            r.id,
+            r.name,
+            r.state,
+            r.cluster,
+            r.attempt if r.attempt > 1 else None,
+            r.user,
+            output.age(began(r)),
+            why(r),
+        )
+        for r in records
+    ]
+    output.table(
+        ("id", "name", "state", "cluster", "attempt", "user", "age", "detail"),
+        rows,
+        empty="no jobs to show",
+        narrow=("name",),
+    )
+
+
+def began(record: JobRecord) -> float | None:
+    return min(record.times.values(), default=None)
+
+
+def why(record: JobRecord) -> str | None:
+    """The reason of a state that has one, and the exit code of a job that ran."""
+    parts = []
+    if record.returncode is not None:
+        parts.append(f"exit {record.returncode}")
+    if record.code:
+        parts.append(f"{record.code}: {record.detail}" if record.detail else record.code)
+    elif record.detail:
+        parts.append(record.detail)
+    if record.cancel_requested and not record.terminal:
+        parts.append("cancel asked for")
+    return "; ".join(parts) or None
+
+
+def line(record: JobRecord) -> str:
+    """A change of a job in one line."""
+    where = f" on {record.cluster}" if record.cluster else ""
+    attempt = f" (attempt {record.attempt})" if record.attempt > 1 else ""
+    reason = why(record)
+    return f"{record.id}  {record.state}{where}{attempt}" + (f": {reason}" if reason else "")
+
+
+def details(record: JobRecord) -> None:
+    output.fields(
+        {
+            "id": record.id,
+            "name": record.name,
+            "state": record.state,
+            "cluster": record.cluster,
+            "attempt": record.attempt or None,
+            "user": record.user,
+            "flux id": record.flux_id,
+            "reason": why(record),
+            **{f"{state} at": output.stamp(at) for state, at in sorted(record.times.items(), key=lambda i: i[1])},
+        }
+    )
+    if record.output:
+        output.line("")
+        output.line(record.output.rstrip("\n"))

@@ -1,0 +1,101 @@
+"""Batch scripts on the command line: a script and its options as the fields of a submission."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from rainbow.cli.render import output
+from rainbow.errors import InvalidInput, TooLarge
+from rainbow.models.job import SIMPLE_FORM
+
+_MAX_BYTES = 1 << 20
+_STDIN = Path("-")
+_OVERRIDES = ("nodes", "tasks", "cores_per_task", "gpus_per_task", "duration", "name", "cwd", "environment", "image")
+
+
+def with_script(
+    fields: Mapping[str, Any], path: Path, directives: Sequence[str], dialect: str | None, ignore: bool
+) -> dict[str, Any]:
+    """Replace the simple form in `fields` by the jobspec of the script at `path` (``-`` for standard input).
+
+    Args:
+        fields: A submission as the command line gives it; `command` holds the script's arguments.
+        directives: Further options of ``flux batch``, each as one text.
+        dialect: The dialect of the directives to read, None for the only one that the script uses.
+        ignore: Submit also when a directive has no counterpart.
+
+    Raises:
+        InvalidInput: no such script, a directive that cannot be read, or one without a counterpart.
+    """
+    from rainbow.scripts import Overrides, read_script
+    from rainbow.scripts.directives import DIALECTS
+
+    if dialect is not None and dialect not in DIALECTS:
+        raise InvalidInput(f"--directives {dialect!r}: choose one of {', '.join(DIALECTS)}")
+    if fields.get("jobspec") is not None or fields.get("requires") is not None:
+        raise InvalidInput("a script takes neither --jobspec nor --requires")
+    arguments = fields.get("command") or []
+    given: dict[str, Any] = {name: fields.get(name) for name in _OVERRIDES}
+    job = read_script(
+        _read(path),
+        "batch" if path == _STDIN else path.name,
+        [arguments] if isinstance(arguments, str) else arguments,
+        Overrides(
+            **given,
+            directives=[word for text in directives for word in _split(text)],
+            dialect=dialect,
+        ),
+    )
+    ignore = ignore or job.lenient
+    for line in job.refused:
+        output.note(f"rainbow: {path}: {'ignored: ' if ignore else ''}{line}")
+    if job.refused and not ignore:
+        raise InvalidInput(
+            f"{len(job.refused)} directives of {path} have no counterpart: remove them, or give --ignore-unsupported"
+        )
+    rest = {key: value for key, value in fields.items() if key not in (*SIMPLE_FORM, "command", "image")}
+    rest |= {"jobspec": job.jobspec, "name": job.name}
+    rest["clusters"] = rest.get("clusters") or list(job.clusters) or None
+    if rest.get("priority") is None:
+        rest["priority"] = job.priority
+    return rest
+
+
+def document_of(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """The jobspec that a submission with `fields` carries, or that is made of its simple form."""
+    from rainbow.client.submission import build
+    from rainbow.jobspec import read
+    from rainbow.jobspec.dialects.simple import simple
+
+    request = build(fields)
+    if request.jobspec is not None:
+        return read(request.jobspec).document
+    given = {name: value for name in SIMPLE_FORM if (value := getattr(request, name)) is not None}
+    return simple(request.command or [], **given, name=request.name, image=request.image)
+
+
+def _read(path: Path) -> str:
+    try:
+        if path == _STDIN:
+            data = sys.stdin.buffer.read(_MAX_BYTES + 1)
+        else:
+            with path.open("rb") as file:
+                data = file.read(_MAX_BYTES + 1)
+        if len(data) > _MAX_BYTES:
+            raise TooLarge(f"{path} has more than {_MAX_BYTES} bytes: a script that large is no script")
+        return data.decode()
+    except OSError as exc:
+        raise InvalidInput(f"script {path} cannot be read: {exc.strerror}") from None
+    except UnicodeDecodeError:
+        raise InvalidInput(f"script {path} cannot be read: it is not UTF-8 text") from None
+
+
+def _split(text: str) -> list[str]:
+    try:
+        return shlex.split(text)
+    except ValueError:
+        raise InvalidInput(f"--directive {text!r}: the quotes are not closed") from None

@@ -1,0 +1,261 @@
+"""The console: pages for people, rendered on the server. Live parts come as server-sent events with HTML in them."""
+
+from __future__ import annotations
+
+import hmac
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qsl, urlencode
+
+from jinja2 import Environment, FileSystemLoader
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, RedirectResponse, Response
+from starlette.routing import Mount, Route
+from starlette.staticfiles import StaticFiles
+
+from rainbow.client import Client, overview
+from rainbow.errors import Denied, RainbowError
+from rainbow.models.job import TERMINAL, JobRecord
+from rainbow.models.requests import Output
+from rainbow.web import views
+from rainbow.web.answers import event, event_stream, read_body, status_of
+from rainbow.web.api import job_feed, job_id, number
+from rainbow.web.feeds import Feed, Feeds
+from rainbow.web.gateway import Gateway
+from rainbow.web.sessions import Session, Sessions
+
+_HERE = Path(__file__).parent
+#: Seconds between two looks at what the overview shows.
+_EVERY = 2.0
+#: Bytes that a form may have: a token, and a few words.
+_FORM = 32_768
+#: Jobs that a search looks through: the newest ones.
+_SEARCHED = 10_000
+_PAGE = 50
+_WINDOWS = {"15m": 900.0, "1h": 3600.0, "6h": 21600.0, "1d": 86400.0}
+
+Handler = Callable[[Request, Session], Awaitable[Response]]
+
+
+class Console:
+    """The handlers of the pages."""
+
+    def __init__(self, gateway: Gateway, feeds: Feeds, sessions: Sessions) -> None:
+        self._gateway = gateway
+        self._feeds = feeds
+        self._sessions = sessions
+        self._templates = Environment(loader=FileSystemLoader(_HERE / "templates"), autoescape=True)
+        self._templates.filters.update(stamp=views.stamp, span=views.span)
+        self._templates.globals.update(share=views.share)
+
+    def routes(self) -> list[Route | Mount]:
+        """Every route of the console."""
+        pages: list[tuple[str, Handler]] = [
+            ("/", self.overview),
+            ("/clusters", self.clusters),
+            ("/clusters/{name}", self.cluster),
+            ("/jobs", self.jobs),
+            ("/jobs/{id}", self.job),
+            ("/timeline", self.timeline),
+            ("/live/overview", self.live_overview),
+            ("/live/jobs/{id}", self.live_job),
+            ("/live/jobs/{id}/output", self.live_output),
+        ]
+        return [
+            Route("/login", self.login, methods=["GET", "POST"]),
+            Route("/logout", self._page(self.logout), methods=["POST"]),
+            Route("/jobs/{id}/cancel", self._page(self.cancel), methods=["POST"]),
+            *(Route(path, self._page(handler), methods=["GET"]) for path, handler in pages),
+            Mount("/static", StaticFiles(directory=_HERE / "static")),
+        ]
+
+    # -- sessions --------------------------------------------------------------------------------------------
+
+    async def login(self, request: Request) -> Response:
+        if request.method == "GET":
+            return self._render("login.html", None, status=200)
+        form = await _form(request)
+        token = form.get("token", "").strip()
+        try:
+            await self._gateway.call(token, Client.clusters)
+        except RainbowError as exc:
+            return self._render("login.html", None, status=status_of(exc), problem=exc.message)
+        response = RedirectResponse("/", 303)
+        self._sessions.begin(token, response, secure=request.url.scheme == "https")
+        return response
+
+    async def logout(self, request: Request, session: Session) -> Response:
+        await _checked_form(request, session)
+        response = RedirectResponse("/login", 303)
+        self._sessions.end(request, response)
+        return response
+
+    def _page(self, handler: Handler) -> Callable[[Request], Awaitable[Response]]:
+        """`handler` for those who signed in, with errors as plain pages."""
+
+        async def page(request: Request) -> Response:
+            session = self._sessions.of(request)
+            if session is None:
+                return RedirectResponse("/login", 303)
+            try:
+                return await handler(request, session)
+            except RainbowError as exc:
+                return self.error(exc, session)
+
+        return page
+
+    def error(self, error: RainbowError, session: Session | None) -> Response:
+        """The plain page for an error."""
+        return self._render("error.html", session, status=status_of(error), error=error)
+
+    def _render(self, template: str, session: Session | None, *, status: int = 200, **values: Any) -> HTMLResponse:
+        return HTMLResponse(self._html(template, session=session, **values), status)
+
+    def _html(self, template: str, **values: Any) -> str:
+        return self._templates.get_template(template).render(now=time.time(), **values)
+
+    # -- pages -----------------------------------------------------------------------------------------------
+
+    async def overview(self, request: Request, session: Session) -> Response:
+        seen = await self._gateway.call(session.token, overview.look)
+        return self._render("overview.html", session, seen=seen, attention=views.attention(seen))
+
+    async def clusters(self, request: Request, session: Session) -> Response:
+        found = await self._gateway.call(session.token, Client.clusters)
+        return self._render("clusters.html", session, clusters=found)
+
+    async def cluster(self, request: Request, session: Session) -> Response:
+        name = str(request.path_params["name"])
+        view = await self._gateway.call(session.token, Client.cluster, name)
+        jobs = await self._gateway.call(session.token, Client.jobs, cluster=name, limit=20)
+        return self._render("cluster.html", session, cluster=view, jobs=jobs)
+
+    async def jobs(self, request: Request, session: Session) -> Response:
+        wanted = {key: request.query_params.get(key, "").strip() for key in ("state", "cluster", "text")}
+        page = number(request, "page", 1, 1, _SEARCHED // _PAGE)
+        state, cluster, text = (wanted[key] or None for key in ("state", "cluster", "text"))
+        limit = _SEARCHED if text else min(_SEARCHED, page * _PAGE + 1)
+        found = await self._gateway.call(session.token, Client.jobs, state=state, cluster=cluster, limit=limit)
+        if text:
+            found = [r for r in found if any(text in (value or "") for value in (r.id, r.name, r.user, r.detail))]
+        shown = found[(page - 1) * _PAGE : page * _PAGE]
+        links = {
+            "before": _link("/jobs", wanted, page - 1) if page > 1 else None,
+            "after": _link("/jobs", wanted, page + 1) if len(found) > page * _PAGE else None,
+        }
+        return self._render("jobs.html", session, jobs=shown, wanted=wanted, page=page, links=links)
+
+    async def job(self, request: Request, session: Session) -> Response:
+        which = job_id(request)
+        record = await self._gateway.call(session.token, lambda client: client.job(which).status())
+        return self._render("job.html", session, **_job(record))
+
+    async def cancel(self, request: Request, session: Session) -> Response:
+        await _checked_form(request, session)
+        which = job_id(request)
+        reason = f"cancelled by {session.user}"
+        await self._gateway.call(session.token, lambda client: client.job(which).cancel(reason))
+        return RedirectResponse(f"/jobs/{which}", 303)
+
+    async def timeline(self, request: Request, session: Session) -> Response:
+        chosen = request.query_params.get("window", "1h")
+        seconds = _WINDOWS.get(chosen, 3600.0)
+        now = time.time()
+        found = await self._gateway.call(session.token, Client.jobs, limit=views.MOST_BARS)
+        lanes = views.timeline(found, now - seconds, now)
+        return self._render(
+            "timeline.html", session, lanes=lanes, since=now - seconds, until=now, windows=list(_WINDOWS), chosen=chosen
+        )
+
+    # -- live parts ------------------------------------------------------------------------------------------
+
+    async def live_overview(self, request: Request, session: Session) -> Response:
+        async def fetch() -> Any:
+            return await self._gateway.call(session.token, overview.look)
+
+        def html(seen: Mapping[str, Any]) -> str:
+            return self._html("_overview.html", seen=seen, attention=views.attention(seen))
+
+        return self._live(("overview", session.token), lambda: Feed(fetch, _EVERY), html)
+
+    async def live_job(self, request: Request, session: Session) -> Response:
+        which = job_id(request)
+
+        def html(record: JobRecord) -> str:
+            return self._html("_job.html", session=session, **_job(record))
+
+        return self._live(
+            ("job", session.token, which), partial(job_feed, self._gateway, session.token, which), html, last=True
+        )
+
+    def _live(self, key: Any, make: Callable[[], Feed], html: Callable[[Any], str], *, last: bool = False) -> Response:
+        async def events() -> AsyncIterator[str]:
+            async for value in self._feeds.values(key, make):
+                if isinstance(value, RainbowError):
+                    yield event("problem", value.message)
+                    return
+                yield event("html", html(value))
+            if last:
+                yield event("end", "")
+
+        return event_stream(events())
+
+    async def live_output(self, request: Request, session: Session) -> Response:
+        """The output of a job from its beginning, as text, until it has ended."""
+        which = job_id(request)
+
+        async def events() -> AsyncIterator[str]:
+            stdout = stderr = 0
+            while not await request.is_disconnected():
+                piece: Output
+                try:
+                    piece = await self._gateway.call(session.token, _next_piece, which, stdout, stderr)
+                except RainbowError as exc:
+                    yield event("problem", exc.message)
+                    return
+                for name, text in (("stdout", piece.stdout), ("stderr", piece.stderr)):
+                    if text:
+                        yield event(name, {"text": text})
+                if piece.ended and not piece.more:
+                    yield event("end", piece.detail or "")
+                    return
+                stdout, stderr = piece.stdout_next, piece.stderr_next
+
+        return event_stream(events())
+
+
+def _next_piece(client: Client, which: str, stdout: int, stderr: int) -> Output:
+    """The next piece of output, or an empty one after a moment: a thread is never held for long."""
+    piece = client.output(which, stdout=stdout, stderr=stderr)
+    if not (piece.stdout or piece.stderr or piece.ended):
+        time.sleep(0.5)
+    return piece
+
+
+def _job(record: JobRecord) -> dict[str, Any]:
+    return {
+        "job": record,
+        "life": views.life(record),
+        "reasons": views.reasons(record),
+        "ended": record.state in TERMINAL,
+    }
+
+
+def _link(path: str, wanted: Mapping[str, str], page: int) -> str:
+    return f"{path}?{urlencode({**{k: v for k, v in wanted.items() if v}, 'page': page})}"
+
+
+async def _form(request: Request) -> dict[str, str]:
+    body = await read_body(request, _FORM)
+    return dict(parse_qsl(body.decode("utf-8", "replace"), keep_blank_values=True))
+
+
+async def _checked_form(request: Request, session: Session) -> dict[str, str]:
+    """The form of a change. Raises Denied unless it was made by a page of this session."""
+    form = await _form(request)
+    if not hmac.compare_digest(form.get("csrf", ""), session.csrf):
+        raise Denied("this form is not of your session: load the page again")
+    return form

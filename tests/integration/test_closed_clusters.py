@@ -1,0 +1,39 @@
+"""A cluster that says that no job would start now comes after those that start jobs; it stays a choice."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+
+import pytest
+
+from rig import Rig, eventually
+
+
+@pytest.fixture
+def rig() -> Iterator[Rig]:
+    name = uuid.uuid4()
+    with Rig(f"memory://{name}", f"memory://{name}") as rig:
+        for cluster in ("blue", "red"):
+            rig.register(cluster)
+            rig.report(cluster, cores_free=32, nodes_free=4)
+        yield rig
+
+
+def where(rig: Rig) -> str:
+    cluster: str = rig.submit(command=["true"], selection={"name": "first"})["cluster"]
+    return cluster
+
+
+def test_a_closed_cluster_comes_last_and_explain_says_why(rig: Rig) -> None:
+    eventually(lambda: where(rig) == "blue")
+    rig.report("blue", closed="queue batch is stopped")
+    eventually(lambda: where(rig) == "red")
+    job = rig.submit(command=["true"], selection={"name": "first"})["id"]
+    answer = eventually(lambda: (rig.job(job) or {}).get("answer"))
+    assert answer["reasons"]["blue"] == {"code": "closed", "detail": "queue batch is stopped"}
+    rig.report("red", closed="the agent is executor-down")
+    eventually(lambda: where(rig) == "blue")
+    rig.report("blue", closed="")
+    rig.report("red", closed="")
+    eventually(lambda: where(rig) == "blue")

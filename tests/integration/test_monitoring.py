@@ -1,0 +1,199 @@
+"""The files for Prometheus and Grafana beside the metrics that exist, and each alert fired by a fault."""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+import yaml
+from prometheus_client import CollectorRegistry
+
+from rainbow.settings import Settings
+from rainbow.web.app import Metrics
+from rainbow_workers.metrics import Collector, Depths
+from rig import Rig, eventually, resources
+from servers import Private, RabbitServer, RedisServer
+from webserver import serve
+
+MONITORING = Path(__file__).resolve().parents[2] / "docs" / "deploy" / "monitoring"
+ALERTS: dict[str, str] = {
+    rule["alert"]: rule["expr"]
+    for group in yaml.safe_load((MONITORING / "alerts.yaml").read_text())["groups"]
+    for rule in group["rules"]
+}
+_EXPRESSION = re.compile(
+    r"(?P<increase>increase\()?(?P<name>\w+)(?:\{(?P<label>\w+)=\"(?P<value>[^\"]*)\"\})?(?:\[\w+\]\))?"
+    r" (?P<op>[=<>]+) (?P<bound>\d+)"
+)
+
+Samples = list[tuple[str, dict[str, str], float]]
+
+
+def samples_of(registry: CollectorRegistry) -> Samples:
+    return [(s.name, s.labels, s.value) for family in registry.collect() for s in family.samples]
+
+
+def fires(expression: str, now: Samples, before: Samples) -> bool:
+    """Is an alert's expression true? Of PromQL the rules use comparisons and `increase` alone."""
+    found = _EXPRESSION.fullmatch(expression)
+    assert found is not None, f"the test cannot evaluate {expression!r}"
+    compare: dict[str, Callable[[float, float], bool]] = {
+        "==": lambda a, b: a == b,
+        ">": lambda a, b: a > b,
+        "<": lambda a, b: a < b,
+    }
+    old = {(name, tuple(sorted(labels.items()))): value for name, labels, value in before}
+    for name, labels, value in now:
+        if name != found["name"] or (found["label"] and labels.get(found["label"]) != found["value"]):
+            continue
+        base = old.get((name, tuple(sorted(labels.items()))), 0.0) if found["increase"] else 0.0
+        if compare[found["op"]](value - base, float(found["bound"])):
+            return True
+    return False
+
+
+class Watched:
+    """The metrics of a rig's workers."""
+
+    def __init__(self, rig: Rig) -> None:
+        self.rig = rig
+        self.depths = Depths(rig.service.broker)
+        self.depths.EVERY = 0.2  # type: ignore[misc]
+        self.depths.start()
+        self.registry = CollectorRegistry()
+        self.registry.register(Collector(rig.service, self.depths))  # type: ignore[arg-type]
+        self.before = samples_of(self.registry)
+
+    def fired(self) -> set[str]:
+        now = samples_of(self.registry)
+        return {alert for alert, expression in ALERTS.items() if fires(expression, now, self.before)}
+
+    def until(self, alert: str) -> None:
+        eventually(lambda: alert in self.fired(), 60)
+
+
+@pytest.fixture
+def watched(
+    private_rabbitmq: Private[RabbitServer],
+    private_amqp_url: str,
+    private_redis: Private[RedisServer],
+    redis_prefix: str,
+) -> Iterator[Watched]:
+    rig = Rig(private_amqp_url, private_redis.server.url, prefix=redis_prefix)
+    made = Watched(rig)
+    eventually(lambda: not made.fired(), 60)
+    yield made
+    made.depths.stop()
+    private_redis.healed()
+    private_rabbitmq.healed()
+    rig.close()
+
+
+def names_in(expression: str) -> set[str]:
+    return set(re.findall(r"rainbow_\w+", expression))
+
+
+def test_every_metric_that_is_named_exists() -> None:
+    name = uuid.uuid4().hex
+    with Rig(f"memory://{name}", f"memory://{name}") as rig:
+        watched = Watched(rig)
+        watched.depths.stop()
+        web = Metrics()
+        web.requests.labels("v1", "2xx").inc()
+        web.seconds.labels("v1").observe(1)
+        known = {n for registry in (watched.registry, web.registry) for n, _, _ in samples_of(registry)}
+        known |= {f.name for f in watched.registry.collect()} | {"rainbow_queue_messages", "rainbow_jobs_total"}
+    dashboard = json.loads((MONITORING / "grafana-dashboard.json").read_text())
+    used = {n for e in ALERTS.values() for n in names_in(e)}
+    for panel in dashboard["panels"]:
+        assert panel["targets"], panel["title"]
+        used |= {n for target in panel["targets"] for n in names_in(target["expr"])}
+    assert used <= known, used - known
+    page = (MONITORING.parents[1] / "how-to" / "monitor-rainbow.md").read_text()
+    documented = set(re.findall(r"^\| `(rainbow_\w+)`", page, re.MULTILINE))
+    families = {re.sub(r"_(created|bucket|count|sum)$", "", n) for n in known}
+    assert documented <= families | {"rainbow_web_requests_total"}
+    assert {n for n in families if not n.endswith("_created") and f"{n}_total" not in families} <= documented | {
+        "rainbow_web_requests"
+    }
+
+
+def test_every_rule_says_what_to_do() -> None:
+    for group in yaml.safe_load((MONITORING / "alerts.yaml").read_text())["groups"]:
+        for rule in group["rules"]:
+            assert rule["labels"]["severity"] in ("page", "ticket")
+            assert rule["annotations"]["summary"].endswith(".")
+            assert rule["annotations"]["action"]
+
+
+def test_the_broker_is_down(watched: Watched, private_rabbitmq: Private[RabbitServer]) -> None:
+    private_rabbitmq.server.ctl("stop_app")
+    try:
+        watched.until("RainbowBrokerUnreachable")
+    finally:
+        private_rabbitmq.server.ctl("start_app")
+
+
+def test_the_store_freezes(watched: Watched, private_redis: Private[RedisServer]) -> None:
+    private_redis.freeze()
+    watched.until("RainbowWorkerNotConsuming")
+
+
+def test_a_worker_is_stuck(watched: Watched, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = time.monotonic
+    monkeypatch.setattr("rainbow_workers.metrics.time.monotonic", lambda: real() + 301)
+    assert watched.fired() == {"RainbowWorkerStuck"}
+
+
+def test_dead_letters_and_events_that_are_refused(watched: Watched) -> None:
+    rig = watched.rig
+    rig.publish(b"{nonsense")
+    watched.until("RainbowDeadLetters")
+    rig.register("blue")
+    rig.event("blue", str(uuid.uuid4()), 1, "running")
+    watched.until("RainbowEventsRefused")
+
+
+def test_clusters_that_are_silent_or_fail(watched: Watched, monkeypatch: pytest.MonkeyPatch) -> None:
+    rig = watched.rig
+    rig.register("blue", resources())
+    rig.report("blue", nodes_free=4, failing=0.95)
+    watched.until("RainbowClusterThrottled")
+    monkeypatch.setattr(rig.service.world, "alive_after", 0.0)
+    watched.until("RainbowClusterSilent")
+
+
+def test_submissions_pile_up(watched: Watched) -> None:
+    from rainbow import topology
+
+    watched.depths.stop()
+    watched.depths.join(10)
+    watched.depths.known = {topology.SCHEDULER_QUEUE: 10_001}
+    assert "RainbowSubmissionsWait" in watched.fired()
+    watched.depths.known = {topology.SCHEDULER_QUEUE: 10_000}
+    assert "RainbowSubmissionsWait" not in watched.fired()
+
+
+def test_the_web_program_without_a_broker() -> None:
+    settings = Settings.model_validate(
+        {"broker": {"url": "amqp://127.0.0.1:9/", "connect_timeout": 0.3}, "web": {"rate": 1000}}
+    )
+    for url in serve(settings):
+        with httpx.Client(base_url=url, headers={"Authorization": "Bearer x"}, timeout=60) as client:
+            for _ in range(11):
+                assert client.get("/v1/clusters").status_code == 503
+            text = client.get("/metrics").text
+    count = float(re.findall(r'rainbow_web_requests_total\{area="v1",status="5xx"\} (\S+)', text)[0])
+    now: Samples = [("rainbow_web_requests_total", {"area": "v1", "status": "5xx"}, count)]
+    assert fires(ALERTS["RainbowWebErrors"], now, [])
+
+
+def test_each_alert_is_fired_by_a_test() -> None:
+    text = Path(__file__).read_text()
+    assert [alert for alert in ALERTS if f'"{alert}"' not in text] == []

@@ -1,0 +1,447 @@
+"""The web console and the HTTP API over real HTTP, beside real workers, a real agent, and RabbitMQ."""
+
+from __future__ import annotations
+
+import json
+import re
+import threading
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from openapi_spec_validator import validate
+
+from agentrig import Agents
+from rainbow.settings import Settings
+from rig import Rig, eventually
+from webserver import serve
+
+JOB = {"command": ["sh", "-c", "echo hello; echo oops >&2"], "nodes": 1}
+
+
+@dataclass
+class Web:
+    """A web program on a port of its own, and the rig behind it."""
+
+    rig: Rig
+    url: str
+    clients: list[httpx.Client] = field(default_factory=list)
+
+    def api(self, token: str | None = None) -> httpx.Client:
+        """An HTTP client with a token (alice's if None)."""
+        made = httpx.Client(base_url=self.url, headers={"Authorization": f"Bearer {token or self.rig.token}"})
+        self.clients.append(made)
+        return made
+
+    def person(self, token: str | None = None) -> httpx.Client:
+        """Somebody with a browser who signed in."""
+        made = httpx.Client(base_url=self.url, follow_redirects=True)
+        self.clients.append(made)
+        assert made.post("/login", data={"token": token or self.rig.token}).url.path == "/"
+        return made
+
+    def submit(self, **fields: Any) -> str:
+        """Submit as alice; the id."""
+        answer = self.api().post("/v1/jobs", json={**JOB, **fields})
+        assert answer.status_code == 202, answer.text
+        return str(answer.json()["jobs"][0]["id"])
+
+    def ended(self, job: str) -> dict[str, Any]:
+        """The record of a job once it has ended."""
+        api = self.api()
+
+        def look() -> dict[str, Any] | None:
+            record: dict[str, Any] = api.get(f"/v1/jobs/{job}").json()
+            return record if record.get("state") in ("completed", "failed", "cancelled", "unsatisfiable") else None
+
+        return eventually(look, 60)
+
+
+def settings_of(rig: Rig, **web: Any) -> Settings:
+    return Settings.model_validate({"broker": {"url": rig.broker_url}, "web": {"rate": 1000, "burst": 1000, **web}})
+
+
+@pytest.fixture(scope="module")
+def module_vhost(rabbit_server: Any, test_run: Any) -> str:
+    url: str = rabbit_server.vhost_url(rabbit_server.kept_vhost(test_run.name))
+    return url
+
+
+@pytest.fixture(scope="module")
+def web(module_vhost: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Web]:
+    with Rig(module_vhost, f"memory://{uuid.uuid4().hex}") as rig:
+        agents = Agents(rig, tmp_path_factory.mktemp("web"))
+        try:
+            agents.start("blue", executor="local")
+            for url in serve(settings_of(rig)):
+                made = Web(rig, url)
+                yield made
+                for client in made.clients:
+                    client.close()
+        finally:
+            agents.close()
+
+
+# -- the API ---------------------------------------------------------------------------------------------
+
+
+def test_a_job_from_submission_to_output(web: Web) -> None:
+    api = web.api()
+    answer = api.post("/v1/jobs", json=JOB)
+    assert answer.status_code == 202
+    job = answer.json()["jobs"][0]["id"]
+    assert answer.headers["location"] == f"/v1/jobs/{job}"
+    record = web.ended(job)
+    assert record["state"] == "completed"
+    assert record["cluster"] == "blue"
+    assert record["user"] == "alice"
+    output = api.get(f"/v1/jobs/{job}/output").json()
+    assert output["stdout"] + output["stderr"] in ("hello\noops\n", "oops\nhello\n")
+    assert job in [j["id"] for j in api.get("/v1/jobs", params={"state": "completed"}).json()["jobs"]]
+
+
+def test_the_same_id_is_the_same_job(web: Web) -> None:
+    job = str(uuid.uuid4())
+    assert web.submit(id=job) == job
+    first = web.ended(job)
+    assert web.submit(id=job) == job
+    again = web.ended(job)
+    assert again["attempt"] == first["attempt"] == 1
+    assert again["times"] == first["times"]
+
+
+def test_many_jobs_in_one_request(web: Web) -> None:
+    answer = web.api().post("/v1/jobs", json={"jobs": [JOB] * 20})
+    ids = [job["id"] for job in answer.json()["jobs"]]
+    assert len(set(ids)) == 20
+    assert {web.ended(job)["state"] for job in ids} == {"completed"}
+
+
+def test_events_follow_a_job_to_its_end(web: Web) -> None:
+    job = web.submit(command=["sleep", "1"])
+    with web.api().stream("GET", f"/v1/jobs/{job}/events", timeout=60) as answer:
+        assert answer.headers["content-type"].startswith("text/event-stream")
+        data = [json.loads(line[6:]) for line in answer.iter_lines() if line.startswith("data: ")]
+    assert data[-1]["state"] == "completed"
+    assert len(data) > 1
+
+
+def test_cancel_ends_a_job(web: Web) -> None:
+    job = web.submit(command=["sleep", "60"])
+    assert web.api().post(f"/v1/jobs/{job}/cancel").status_code == 202
+    assert web.ended(job)["state"] == "cancelled"
+
+
+def test_satisfy_submits_nothing(web: Web) -> None:
+    api = web.api()
+    assert api.post("/v1/satisfy", json=JOB).json()["clusters"] == ["blue"]
+    refused = api.post("/v1/satisfy", json={**JOB, "nodes": 400}).json()
+    assert refused["status"] in ("no-match", "unsatisfiable")
+
+
+def test_clusters(web: Web) -> None:
+    listed = web.api().get("/v1/clusters").json()["clusters"]
+    assert [c["name"] for c in listed] == ["blue"]
+    assert web.api().get("/v1/clusters/blue").json()["totals"] == listed[0]["totals"]
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body", "status", "code"),
+    [
+        ("POST", "/v1/jobs", b"{", 400, "invalid"),
+        ("POST", "/v1/jobs", b'{"command": ["true"], "command": ["false"]}', 400, "invalid"),
+        ("POST", "/v1/jobs", b'{"command": ["true"], "hold": NaN}', 400, "invalid"),
+        ("POST", "/v1/jobs", b"[" * 100_000, 400, "invalid"),
+        ("POST", "/v1/jobs", b"[]", 400, "invalid"),
+        ("POST", "/v1/jobs", b'{"jobs": []}', 400, "invalid"),
+        ("POST", "/v1/jobs", b'{"jobs": {"a": 1}}', 400, "invalid"),
+        ("POST", "/v1/jobs", b'{"command": ["true"], "nodes": -1}', 400, "invalid"),
+        ("POST", "/v1/jobs", b'{"command": ["true"], "token": "x"}', 400, "invalid"),
+        ("POST", "/v1/satisfy", b" " * (2 << 20), 413, "too-large"),
+        ("GET", "/v1/jobs/none", b"", 400, "invalid"),
+        ("GET", "/v1/jobs/00000000-0000-4000-8000-000000000000", b"", 404, "not-found"),
+        ("GET", "/v1/jobs/00000000-0000-4000-8000-000000000000/events", b"", 404, "not-found"),
+        ("GET", "/v1/jobs/00000000-0000-4000-8000-000000000000/output", b"", 404, "not-found"),
+        ("POST", "/v1/jobs/00000000-0000-4000-8000-000000000000/cancel", b"", 404, "not-found"),
+        ("GET", "/v1/jobs?limit=0", b"", 400, "invalid"),
+        ("GET", "/v1/jobs?limit=many", b"", 400, "invalid"),
+        ("GET", "/v1/clusters/red", b"", 404, "not-found"),
+        ("GET", "/v1/nothing", b"", 404, "not-found"),
+        ("DELETE", "/v1/jobs", b"", 405, "invalid"),
+    ],
+)
+def test_wrong_input_is_one_coded_line(web: Web, method: str, path: str, body: bytes, status: int, code: str) -> None:
+    answer = web.api().request(method, path, content=body, timeout=30)
+    assert answer.status_code == status, answer.text
+    error = answer.json()["error"]
+    assert error["code"] == code
+    assert "\n" not in error["message"]
+    assert "Traceback" not in error["message"]
+
+
+@pytest.mark.parametrize("header", [None, "", "Basic YTpi", "Bearer"])
+def test_no_token_is_401(web: Web, header: str | None) -> None:
+    headers = {} if header is None else {"Authorization": header}
+    with httpx.Client(base_url=web.url) as nobody:
+        answer = nobody.get("/v1/jobs", headers=headers)
+    assert answer.status_code == 401
+    assert answer.headers["www-authenticate"] == "Bearer"
+
+
+def test_a_forged_token_is_403_and_others_see_nothing(web: Web) -> None:
+    job = web.submit()
+    web.ended(job)
+    assert web.api("not.a.token").get("/v1/jobs").status_code == 403
+    mallory = web.api(web.rig.issue("mallory"))
+    assert mallory.get(f"/v1/jobs/{job}").status_code == 404
+    assert mallory.get(f"/v1/jobs/{job}/events").status_code == 404
+    assert mallory.get(f"/v1/jobs/{job}/output").status_code == 404
+    assert mallory.post(f"/v1/jobs/{job}/cancel").status_code in (403, 404)
+    assert job not in mallory.get("/v1/jobs").text
+
+
+def test_the_openapi_document_describes_every_route(web: Web) -> None:
+    document = httpx.get(f"{web.url}/openapi.json").json()
+    validate(document)
+    assert "token" not in document["components"]["schemas"]["SubmitRequest"]["properties"]
+    for path, methods in document["paths"].items():
+        for method in methods:
+            real = path.replace("{id}", str(uuid.uuid4())).replace("{name}", "red")
+            answer = web.api().request(method, real, content=b"{}" if method == "post" else None)
+            assert answer.status_code != 405, path
+            assert str(answer.status_code) in methods[method]["responses"], (path, answer.status_code)
+
+
+def test_health_and_metrics(web: Web) -> None:
+    web.submit()
+    assert httpx.get(f"{web.url}/healthz").text == "ok\n"
+    assert httpx.get(f"{web.url}/readyz").status_code == 200
+    shown = httpx.get(f"{web.url}/metrics").text
+    assert re.search(r'rainbow_web_requests_total\{area="v1",status="2xx"\} [1-9]', shown)
+
+
+def test_a_caller_that_asks_too_often_is_told_and_others_go_on(module_vhost: str, web: Web) -> None:
+    for url in serve(settings_of(web.rig, rate=0.1, burst=3)):
+        with httpx.Client(base_url=url) as client:
+            alice = {"Authorization": f"Bearer {web.rig.token}"}
+            statuses = [client.get("/v1/clusters", headers=alice).status_code for _ in range(5)]
+            assert statuses == [200, 200, 200, 429, 429]
+            bob = {"Authorization": f"Bearer {web.rig.issue('bob')}"}
+            assert client.get("/v1/clusters", headers=bob).status_code == 200
+
+
+def test_without_a_broker_it_answers_503_and_is_not_ready(tmp_path: Path) -> None:
+    settings = Settings.model_validate(
+        {"broker": {"url": "amqp://127.0.0.1:9/", "connect_timeout": 1}, "web": {"rate": 1000}}
+    )
+    settings = settings.model_copy(update={"token": None})
+    for url in serve(settings):
+        answer = httpx.get(f"{url}/v1/clusters", headers={"Authorization": "Bearer x"}, timeout=60)
+        assert answer.status_code == 503
+        assert answer.json()["error"]["code"] == "broker-unavailable"
+        assert httpx.get(f"{url}/readyz").status_code == 503
+        assert httpx.get(f"{url}/healthz").status_code == 200
+
+
+# -- the console -----------------------------------------------------------------------------------------
+
+
+class Page(HTMLParser):
+    """What a page must have for people who cannot see it, or have no mouse."""
+
+    _VOID = frozenset({"meta", "link", "img", "input", "br"})
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.stack: list[str] = []
+        self.problems: list[str] = []
+        self.seen: list[str] = []
+        self.ids: list[str] = []
+        self.labelled: set[str] = set()
+        self.controls: list[str] = []
+        self.in_label = 0
+        self.lang = False
+        self.feed(text)
+        self.close()
+        if self.stack:
+            self.problems.append(f"not closed: {self.stack}")
+        self.problems += [f"no label for {c}" for c in self.controls if c not in self.labelled]
+        self.problems += [f"id {i} is there twice" for i in set(self.ids) if self.ids.count(i) > 1]
+        self.problems += [f"no {tag}" for tag in ("title", "main", "h1", "header") if tag not in self.seen]
+        if self.seen.count("h1") != 1:
+            self.problems.append("not one h1")
+        if not self.lang:
+            self.problems.append("no language")
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        given = dict(attrs)
+        self.seen.append(tag)
+        if tag == "html":
+            self.lang = given.get("lang") == "en"
+        if "id" in given:
+            self.ids.append(given["id"] or "")
+        if "style" in given or any(name.startswith("on") for name in given):
+            self.problems.append(f"inline style or script in <{tag}>, which the policy forbids")
+        if tag == "label":
+            self.in_label += 1
+            self.labelled.add(given.get("for") or "")
+        if tag in ("input", "textarea", "select") and given.get("type") != "hidden":
+            name = given.get("id") or given.get("name") or "?"
+            self.controls.append(name)
+            if self.in_label:
+                self.labelled.add(name)
+        if tag == "img" and "alt" not in given:
+            self.problems.append("an image without alt")
+        if tag == "svg" and not given.get("aria-label"):
+            self.problems.append("a picture without a label")
+        if tag == "script" and "src" not in given:
+            self.problems.append("an inline script")
+        if tag not in self._VOID and tag not in ("p", "li", "option", "rect"):
+            self.stack.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.seen.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        if tag == "label":
+            self.in_label -= 1
+        if tag in ("p", "li", "option"):
+            return
+        if not self.stack or self.stack[-1] != tag:
+            self.problems.append(f"</{tag}> closes {self.stack[-1:]}")
+            return
+        self.stack.pop()
+
+
+def pages_of(job: str) -> list[str]:
+    return ["/", "/clusters", "/clusters/blue", "/jobs", f"/jobs/{job}", "/timeline?window=1d", "/jobs?text=x&page=1"]
+
+
+def test_every_page_can_be_read_and_obeys_the_policy(web: Web) -> None:
+    job = web.submit(name="<b>bold</b>")
+    web.ended(job)
+    person = web.person()
+    for path in pages_of(job):
+        answer = person.get(path)
+        assert answer.status_code == 200, path
+        assert "default-src 'none'" in answer.headers["content-security-policy"]
+        assert Page(answer.text).problems == [], path
+        assert "<b>bold" not in answer.text
+    assert "&lt;b&gt;bold" in person.get(f"/jobs/{job}").text
+    assert job in person.get("/timeline?window=1d").text
+    assert Page(httpx.get(f"{web.url}/login").text).problems == []
+
+
+def test_pages_need_a_session_and_the_cookie_is_kept_from_scripts(web: Web) -> None:
+    with httpx.Client(base_url=web.url) as client:
+        for path in ("/", "/jobs", "/clusters", "/live/overview"):
+            assert client.get(path).headers["location"] == "/login"
+        answer = client.post("/login", data={"token": "nonsense"})
+        assert answer.status_code == 403
+        assert "set-cookie" not in answer.headers
+        cookie = client.post("/login", data={"token": web.rig.token}).headers["set-cookie"].lower()
+    assert "httponly" in cookie
+    assert "samesite=strict" in cookie
+    assert web.rig.token.lower() not in cookie
+
+
+def csrf_of(text: str) -> str:
+    found = re.search(r'name="csrf" value="([^"]+)"', text)
+    assert found is not None
+    return found[1]
+
+
+def test_a_change_needs_the_form_of_its_own_session(web: Web) -> None:
+    job = web.submit(command=["sleep", "60"])
+    person, other = web.person(), web.person(web.rig.issue("bob"))
+    foreign = csrf_of(other.get("/").text)
+    for data in ({}, {"csrf": ""}, {"csrf": foreign}):
+        assert person.post(f"/jobs/{job}/cancel", data=data).status_code == 403
+    own = csrf_of(person.get(f"/jobs/{job}").text)
+    assert other.post(f"/jobs/{job}/cancel", data={"csrf": foreign}).status_code in (403, 404)
+    assert web.api().get(f"/v1/jobs/{job}").json()["state"] != "cancelled"
+    assert person.post(f"/jobs/{job}/cancel", data={"csrf": own}).status_code == 200
+    assert web.ended(job)["state"] == "cancelled"
+
+
+def test_signing_out_ends_the_session(web: Web) -> None:
+    person = web.person()
+    cookie = dict(person.cookies)
+    assert person.post("/logout", data={"csrf": csrf_of(person.get("/").text)}).url.path == "/login"
+    with httpx.Client(base_url=web.url, cookies=cookie) as thief:
+        assert thief.get("/").headers["location"] == "/login"
+
+
+def test_a_submitter_sees_own_jobs_only(web: Web) -> None:
+    job = web.submit()
+    web.ended(job)
+    bob = web.person(web.rig.issue("bob"))
+    assert job not in bob.get("/jobs").text
+    assert bob.get(f"/jobs/{job}").status_code == 404
+    assert job not in bob.get("/timeline?window=1d").text
+
+
+def read_events(client: httpx.Client, path: str, enough: int) -> list[str]:
+    """The names of the first events of a stream."""
+    names = []
+    with client.stream("GET", path, timeout=60) as answer:
+        for line in answer.iter_lines():
+            if line.startswith("event: "):
+                names.append(line[7:])
+                if len(names) == enough:
+                    break
+    return names
+
+
+def test_live_parts_come_as_events(web: Web) -> None:
+    person = web.person()
+    assert read_events(person, "/live/overview", 1) == ["html"]
+    job = web.submit(command=["sh", "-c", "sleep 1; echo done"])
+    names = read_events(person, f"/live/jobs/{job}", 100)
+    assert names[-1] == "end"
+    assert set(names[:-1]) == {"html"}
+    assert read_events(person, f"/live/jobs/{job}/output", 100) == ["stdout", "end"]
+    assert read_events(person, f"/live/jobs/{uuid.uuid4()}", 100) == ["problem"]
+
+
+def test_many_pages_share_one_look(web: Web) -> None:
+    """What a hundred open pages show is fetched once for all of them: the registrar gets one page's requests."""
+    cookies = dict(web.person().cookies)
+    registrar = next(w for w in web.rig.service.workers if w.task_name == "registrar")
+    shown: list[str] = []
+    close = threading.Event()
+
+    def look() -> None:
+        with (
+            httpx.Client(base_url=web.url, cookies=cookies) as client,
+            client.stream("GET", "/live/overview", timeout=60) as answer,
+        ):
+            for line in answer.iter_lines():
+                if line.startswith("event: "):
+                    shown.append(line[7:])
+                if close.is_set():
+                    return
+
+    before = registrar.handled
+    threads = [threading.Thread(target=look) for _ in range(100)]
+    for thread in threads:
+        thread.start()
+    eventually(lambda: len(shown) >= 300, 60)
+    close.set()
+    for thread in threads:
+        thread.join(60)
+    assert set(shown) == {"html"}
+    # A look asks for clusters and jobs. Heartbeats of the agent and one look in advance are in the count as well.
+    assert registrar.handled - before < 40
+
+
+def test_an_unknown_page_is_a_plain_page(web: Web) -> None:
+    answer = web.person().get("/nothing")
+    assert answer.status_code == 404
+    assert Page(answer.text).problems == []
+    assert "no such page" in answer.text

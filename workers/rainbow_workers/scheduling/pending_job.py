@@ -1,0 +1,58 @@
+"""A pending job: one delivery on its way through the scheduler, as a job to be placed or as a refusal."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from rainbow.brokers.base import Delivery, Message
+from rainbow.models.job import AnswerStatus
+from rainbow.security.tokens import Principal
+from rainbow_workers.audit import DONE, Audit
+from rainbow_workers.scheduling.decide import Job
+
+
+@dataclass(slots=True)
+class Refusal:
+    """Why a delivery is not a job: `status` for the answer, `error` one plain line."""
+
+    status: AnswerStatus
+    error: str
+    code: str
+    dead: bool = False
+
+
+@dataclass(slots=True)
+class PendingJob:
+    """`job` or `refusal` is set. `hold_headers` go with the message when it must wait. `who` submitted it, if that is
+    known; `fresh` says that it comes from outside, and not from one of our own queues again."""
+
+    delivery: Delivery
+    id: str
+    job: Job | None = None
+    refusal: Refusal | None = None
+    reply_to: str | None = None
+    correlation_id: str | None = None
+    hold_headers: dict[str, Any] = field(default_factory=dict)
+    #: Messages that must be confirmed before the delivery is acked.
+    messages: list[Message] = field(default_factory=list)
+    #: For the cluster it comes back from: that attempt is off. Goes out when the job is assigned elsewhere, not before.
+    fence: Message | None = None
+    who: Principal | None = None
+    fresh: bool = False
+    #: It waited in the queue of a cluster that is lost: placed elsewhere at a bounded rate.
+    failover: bool = False
+    #: It has had its turn, where it needs one (see `failover`).
+    admitted: bool = False
+    #: It is held by the waiting room: while it has to wait it stays there.
+    parked: bool = False
+    #: Its dispatch came back from a cluster.
+    back: bool = False
+
+
+def note_submission(audit: Audit, pending: PendingJob) -> None:
+    """Write into the audit log how a submission was received."""
+    refusal = pending.refusal
+    result, detail = (DONE, None) if refusal is None else (refusal.code, refusal.error)
+    who = {} if pending.who or not pending.job else {"sub": pending.job.user, "jti": pending.job.jti}
+    audit.note(pending.who, "submit", pending.id, result, detail, **who)

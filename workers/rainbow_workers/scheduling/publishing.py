@@ -1,0 +1,279 @@
+"""Publishing, the third stage: `Committed` in, `Published` out: dispatches, answers, events, dead letters."""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from rainbow import codec, topology
+from rainbow.brokers.base import Broker, Message
+from rainbow.models.cluster import Revocation
+from rainbow.models.job import JobEvent, JobRecord, State
+from rainbow.security import signing
+from rainbow_workers import dead_letters
+from rainbow_workers.clusters.cache import ClusterCache
+from rainbow_workers.headers import RECORDED
+from rainbow_workers.keys import ClusterKeys
+from rainbow_workers.scheduling.answers import answer, assigned, first_answer, happened, summed_up, told_of
+from rainbow_workers.scheduling.decide import Decision, Job
+from rainbow_workers.scheduling.fair_share import FairShare
+from rainbow_workers.scheduling.outgoing import Outgoing
+from rainbow_workers.scheduling.pending_job import PendingJob, Refusal
+from rainbow_workers.scheduling.stages import Committed, Published
+from rainbow_workers.stores.base import Store
+
+log = logging.getLogger(__name__)
+
+
+class Publishing:
+    """Makes the messages of a batch and publishes them. Outcomes other than assignments are recorded first."""
+
+    def __init__(
+        self,
+        broker: Broker,
+        store: Store,
+        world: ClusterCache,
+        keys: ClusterKeys,
+        ring: Callable[[], Any],
+        fair_share: FairShare | None = None,
+        *,
+        lives: float = 0.0,
+    ) -> None:
+        self._broker = broker
+        self._store = store
+        self._world = world
+        self._keys = keys
+        self._fair_share = fair_share
+        self._outgoing = Outgoing(world, keys, ring, lives=lives)
+        #: How many jobs ended how, for the metrics.
+        self.outcomes: Counter[str] = Counter()
+
+    def publish(self, committed: Committed) -> Published:
+        """Publish what was decided and committed.
+
+        Raises:
+            StoreUnavailable: An outcome could not be recorded. Nothing was published; the deliveries come again.
+        """
+        jobs, decisions, now = committed.decided.jobs, committed.decided.decisions, committed.decided.at
+        self._recheck(jobs)
+        outcomes = iter(committed.outcomes)
+        events: list[JobEvent] = []
+        told: list[str] = []
+        gone: list[PendingJob] = []
+        parked: list[PendingJob] = []
+        for pending, decision in zip(jobs, decisions, strict=True):
+            known = pending.refusal or decision
+            if known is not None:
+                self.outcomes[known.status] += 1
+            if decision is not None and decision.status == "assigned":
+                outcome = next(outcomes)
+                if pending.refusal is not None:
+                    pass
+                elif outcome.standing is not None:
+                    self._in_the_way(pending, outcome.standing, now, events, gone)
+                elif decision.cluster not in self._world.clusters:
+                    # It went with the store's data, or was deleted, since the decision.
+                    gone.append(pending)
+                else:
+                    self._dispatched(pending, decision, now)
+                    if not outcome.repeated:
+                        told.append(assigned(pending.job, decision.cluster, now))
+            elif decision is not None and decision.waits and pending.parked and pending.refusal is None:
+                parked.append(pending)
+            elif decision is not None and pending.refusal is None:
+                self._not_assigned(pending, decision, now, events)
+            if pending.refusal is not None:
+                self._refused(pending, now, events)
+        extra = self._tell(told, self._record(events, jobs))
+        unsettled = {id(p) for p in (*gone, *parked)}
+        sent = [p for p in jobs if id(p) not in unsettled] if unsettled else jobs
+        return self._send(sent, extra, gone, parked)
+
+    def _recheck(self, jobs: Sequence[PendingJob]) -> None:
+        """Revocations may have come with the ledger's answer: who was revoked meanwhile is not dispatched."""
+        revocations = self._world.revocations
+        if not revocations:
+            return
+        for pending in jobs:
+            if pending.job is not None and revoked(pending.job, revocations):
+                pending.refusal = Refusal("denied", "the token was revoked: ask for a new one", "denied")
+
+    # -- outcomes -------------------------------------------------------------------------------------------
+
+    def _dispatched(self, pending: PendingJob, decision: Decision, now: float) -> None:
+        job = pending.job
+        assert job is not None
+        assert decision.cluster is not None
+        if self._fair_share is not None:
+            self._fair_share.charge(job)
+        pending.messages.append(self._outgoing.dispatch(job, decision.cluster, now))
+        if pending.fence is not None:
+            pending.messages.append(pending.fence)
+        if pending.reply_to:
+            self._reply(pending, answer(job.id, decision, job.attempt))
+        if log.isEnabledFor(logging.INFO):
+            told = {"action": "assign", "job": job.id, "attempt": job.attempt, "cluster": decision.cluster}
+            log.info("job assigned", extra=told)
+
+    def _in_the_way(
+        self, pending: PendingJob, record: JobRecord, now: float, events: list[JobEvent], gone: list[PendingJob]
+    ) -> None:
+        """The ledger has this job already, further on; or its id is of somebody else's."""
+        job = pending.job
+        assert job is not None
+        if record.user is not None and record.user != job.user:
+            nothing = answer(job.id, Decision("no-match"), 0)
+            self._reply(pending, {**nothing, "status": "invalid", "error": f"job id {job.id} is taken: use a new UUID"})
+            return
+        if record.cancel_requested and not record.terminal and record.attempt < job.attempt:
+            events.append(happened(job, "cancelled", now, detail="cancelled before it was assigned"))
+            self._reply(pending, {**(record.answer or {}), "id": job.id, "status": "cancelled", "state": "cancelled"})
+            return
+        if record.state == "cancelled" and pending.parked:
+            self._reply(pending, {**(record.answer or {}), "id": job.id, "status": "cancelled", "state": "cancelled"})
+            return
+        standing = record.state == "assigned" and record.attempt >= job.attempt
+        if standing and pending.delivery.redelivered:
+            # The try before this one died between ledger and broker: its dispatch goes out (again).
+            assert record.cluster is not None
+            job.attempt = record.attempt
+            if record.cluster not in self._world.clusters:
+                gone.append(pending)
+                return
+            pending.messages.append(self._outgoing.dispatch(job, record.cluster, now))
+            self._reply(pending, {**(record.answer or {}), "id": job.id, "status": "assigned"})
+            return
+        self._reply(pending, first_answer(job.id, record))
+
+    def _not_assigned(self, pending: PendingJob, decision: Decision, now: float, events: list[JobEvent]) -> None:
+        job = pending.job
+        assert job is not None
+        reply = answer(job.id, decision, job.attempt - 1)
+        if decision.status == "satisfied" or job.satisfy_only:
+            self._reply(pending, reply)
+            return
+        if decision.status == "bidding":
+            pending.messages.append(self._outgoing.to_bidding(pending))
+            events.append(happened(job, "held", now, code="bidding", detail="clusters are asked for bids"))
+            return
+        if decision.waits:
+            pending.messages.append(self._outgoing.to_waiting(pending))
+        elif decision.status == "held":
+            pending.messages.append(self._outgoing.hold(pending, decision.retry_in))
+        detail = decision.detail or summed_up(decision.reasons)
+        code = "waiting" if decision.waits else decision.status
+        events.append(happened(job, decision.status, now, code=code, detail=detail, answer=reply))
+        self._reply(pending, reply)
+
+    def _refused(self, pending: PendingJob, now: float, events: list[JobEvent]) -> None:
+        refusal = pending.refusal
+        assert refusal is not None
+        pending.messages.clear()
+        # The registry is not looked at for a message that says nothing we may act on: its counters stay 0.
+        nothing = answer(pending.id, Decision("no-match"), 0)
+        reply = {**nothing, "status": refusal.status, "error": refusal.error}
+        log.info(
+            "submission refused",
+            extra={"action": "refuse", "job": pending.id, "code": refusal.code, "detail": refusal.error},
+        )
+        known = pending.job.user if pending.job else pending.who.sub if pending.who else None
+        if refusal.dead:
+            pending.messages.append(dead_letters.letter(pending.delivery, refusal.code, refusal.error))
+        elif known is not None or not pending.fresh:
+            # What nobody we know has sent leaves no record: it could be under the id of somebody's job.
+            job = pending.job
+            state: State = "denied" if refusal.status == "denied" else "invalid"
+            events.append(
+                JobEvent(
+                    id=pending.id,
+                    attempt=job.attempt if job else 0,
+                    state=state,
+                    at=now,
+                    user=known,
+                    code=refusal.code,
+                    detail=refusal.error,
+                    answer=reply,
+                )
+            )
+        self._reply(pending, reply)
+
+    def _reply(self, pending: PendingJob, body: dict[str, Any]) -> None:
+        if pending.reply_to:
+            pending.messages.append(
+                Message(
+                    "",
+                    pending.reply_to,
+                    codec.encode_json(body),
+                    correlation_id=pending.correlation_id or pending.id,
+                    mandatory=False,
+                )
+            )
+
+    # -- recording, publishing, settling ---------------------------------------------------------------------
+
+    def _record(self, events: list[JobEvent], jobs: Sequence[PendingJob]) -> list[dict[str, Any]]:
+        """Write outcomes other than assignments; repeats of an id get the first answer. Gives what there is to tell."""
+        if not events:
+            return []
+        by_id = {t.id: t for t in jobs}
+        cancelled: list[JobEvent] = []
+        for event, result in zip(events, self._store.jobs.record(events), strict=True):
+            pending = by_id.get(event.id)
+            if pending is None:
+                continue
+            if event.state == "held" and result.record.cancel_requested:
+                cancelled.append(event.model_copy(update={"state": "cancelled", "detail": "cancelled while it waited"}))
+                pending.messages.clear()
+                self._reply(pending, {**(event.answer or {}), "status": "cancelled", "state": "cancelled"})
+            elif not result.applied and (record := result.record).terminal:
+                self._repeat(pending, record)
+        if cancelled:
+            self._store.jobs.record(cancelled)
+            events = [*events, *cancelled]
+        return [e.model_dump(exclude_none=True) for e in events]
+
+    def _tell(self, assigned: Sequence[str], others: Sequence[dict[str, Any]]) -> list[Message]:
+        """Events for whoever listens, a message for each state: the ledger has them already."""
+        bodies = {"assigned": told_of(assigned)} if assigned else {}
+        for state in dict.fromkeys(e["state"] for e in others):
+            bodies[state] = codec.encode_json({"version": 1, "events": [e for e in others if e["state"] == state]})
+        return [
+            Message(
+                topology.EVENTS,
+                topology.event_key(None, state),
+                body,
+                headers={signing.HEADER: signing.sign(self._keys.own, body), RECORDED: True},
+            )
+            for state, body in bodies.items()
+        ]
+
+    def _repeat(self, pending: PendingJob, record: JobRecord) -> None:
+        """The job ended before: its sender gets the first answer, and nothing of it goes on."""
+        pending.messages.clear()
+        self._reply(pending, first_answer(pending.id, record))
+
+    def _send(
+        self,
+        jobs: Sequence[PendingJob],
+        extra: Sequence[Message],
+        gone: Sequence[PendingJob],
+        parked: Sequence[PendingJob],
+    ) -> Published:
+        messages: list[Message] = []
+        owners: list[PendingJob | None] = []
+        for pending in jobs:
+            messages.extend(pending.messages)
+            owners.extend([pending] * len(pending.messages))
+        messages.extend(extra)
+        owners.extend([None] * len(extra))
+        return Published(jobs, owners, messages, self._broker.publish(messages), gone, parked)
+
+
+def revoked(job: Job, revocations: Sequence[Revocation]) -> bool:
+    return any(
+        (r.kind == "jti" and r.value == job.jti)
+        or (r.kind == "sub" and r.value == job.user and job.token_issued_at <= r.before)
+        for r in revocations
+    )

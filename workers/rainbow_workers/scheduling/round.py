@@ -1,0 +1,110 @@
+"""One pass over the jobs that wait: whose turn is next."""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+
+from rainbow_workers.scheduling.decide import Decision
+from rainbow_workers.scheduling.fair_share import FairShare
+from rainbow_workers.scheduling.pending_job import PendingJob
+from rainbow_workers.scheduling.window import Kind, Window
+
+#: Jobs decided in one go.
+BATCH = 500
+
+
+class Round:
+    """Implements `deciding.Waiting`.
+
+    The next job is of the user with the lowest usage for its weight; of its kinds, the one with the oldest job. A kind
+    that has to wait is left out for the rest of the round.
+    """
+
+    def __init__(self, window: Window, patience: float, now: float, fair_share: FairShare) -> None:
+        self._window = window
+        self._patience = patience
+        self._now = now
+        self._fair_share = fair_share
+        #: What this round has charged: it is in the sums of `fair_share` once it is dispatched.
+        self._charged: dict[str, float] = {}
+        self._number = itertools.count()
+        self._heap: list[tuple[float, float, int, Kind]] = []
+        for kind in window.kinds.values():
+            self._push(kind)
+        self._kind: Kind | None = None
+        self._early = False
+        self._skipped: list[Kind] = []
+        self._placed = 0
+        #: The jobs that were taken, and the one that is offered.
+        self.at_hand: list[PendingJob] = []
+
+    @property
+    def full(self) -> bool:
+        """There may be room for more."""
+        return self._placed >= BATCH
+
+    def offer(self) -> tuple[PendingJob, bool] | None:
+        if self.full:
+            return None
+        while True:
+            if self._kind is None:
+                self._kind = self._next()
+                if self._kind is None:
+                    return None
+            entry = self._kind.first()
+            if entry is not None:
+                self.at_hand.append(entry.pending)
+                return entry.pending, self._early
+            self._kind = None
+
+    def declined(self, pending: PendingJob, decision: Decision) -> None:
+        kind = self._kind
+        assert kind is not None
+        self.at_hand.pop()
+        kind.detail = decision.detail or ""
+        if decision.retry_in:
+            entry = self._window.get(pending.id)
+            assert entry is not None
+            self._window.wake(entry, self._now + decision.retry_in)
+        if not self._early and kind.passed_at and self._now - kind.passed_at > self._patience:
+            self._early = True  # offered once more
+            return
+        self._early = False
+        self._skipped.append(kind)
+        self._kind = None
+
+    def taken(self, pending: PendingJob) -> None:
+        kind, job = self._kind, pending.job
+        assert kind is not None
+        assert job is not None
+        self._placed += 1
+        self._window.remove(pending.id)
+        self._charged[kind.user] = self._charged.get(kind.user, 0.0) + self._fair_share.cost(job)
+        kind.passed_at = 0.0
+        for other in self._skipped:
+            other.passed_at = other.passed_at or self._now
+        self._skipped.clear()
+        if not self._early:
+            # One of a kind is bound early: the others have their turn when it has started.
+            self._push(kind)
+        self._early, self._kind = False, None
+
+    def _push(self, kind: Kind) -> None:
+        entry = kind.first()
+        if entry is not None and entry.pending.job is not None:
+            age = entry.pending.job.submitted_at
+            heapq.heappush(self._heap, (self._usage(kind), age, next(self._number), kind))
+
+    def _next(self) -> Kind | None:
+        while self._heap:
+            usage, _, _, kind = heapq.heappop(self._heap)
+            if self._usage(kind) > usage:
+                self._push(kind)  # others of its user had their turn meanwhile
+                continue
+            return kind
+        return None
+
+    def _usage(self, kind: Kind) -> float:
+        user = kind.user
+        return (self._fair_share.usage(user) + self._charged.get(user, 0.0)) / self._fair_share.weight(user)

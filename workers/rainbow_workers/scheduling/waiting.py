@@ -1,0 +1,275 @@
+"""The waiting room: jobs for which no cluster has room now, until an event makes room.
+
+They wait in the queues `rainbow.waiting.*`, durable. This worker holds a window of them, unacknowledged, and decides on
+them when something changed: a report, the end of a job, a cluster that comes, is resumed or is heard of again. A new
+job only comes here when nothing can start it at once, or when others wait for the same clusters.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from rainbow import topology
+from rainbow.brokers.base import Broker, Consumer, Delivery, Receipt
+from rainbow.models.cluster import Revocation
+from rainbow.models.waiting import WaitingSettings
+from rainbow_workers.audit import Audit
+from rainbow_workers.clusters.cache import ClusterCache
+from rainbow_workers.clusters.depth import DepthPolicy
+from rainbow_workers.clusters.sync import CacheSync
+from rainbow_workers.scheduling.contention import Contention
+from rainbow_workers.scheduling.decide import Decider
+from rainbow_workers.scheduling.dispatcher import Dispatcher
+from rainbow_workers.scheduling.fair_share import FairShare, SharePolicy
+from rainbow_workers.scheduling.lanes import Lanes
+from rainbow_workers.scheduling.outgoing import Outgoing
+from rainbow_workers.scheduling.pending_job import PendingJob, note_submission
+from rainbow_workers.scheduling.publishing import revoked
+from rainbow_workers.scheduling.round import Round
+from rainbow_workers.scheduling.submissions import SubmissionReader
+from rainbow_workers.scheduling.window import Entry, Window
+from rainbow_workers.stores.base import Store
+from rainbow_workers.worker import Task
+
+log = logging.getLogger(__name__)
+
+#: Jobs given back in one message batch.
+_BATCH = 500
+#: Seconds that one wait for a change lasts at most: new arrivals are taken in between.
+_LISTEN = 0.1
+#: Seconds after which a full window in which nothing fits makes way for others in the queue: at first, and at most.
+_TURN_FIRST, _TURN_MOST = 1.0, 60.0
+#: Seconds between two looks at how long deliveries are held.
+_TIDY = 1.0
+#: Seconds that a delivery is held: RabbitMQ ends a channel that holds one for 30 minutes (`consumer_timeout`).
+_HELD_MOST = 600.0
+
+
+@dataclass(frozen=True, slots=True)
+class WaitingPolicy:
+    """Attributes:
+    patience: Seconds for which others may pass a kind of job whose turn it is, before one of its jobs is bound to the
+        cluster that will have room first.
+    window: Jobs held of each queue.
+    depth: How much work clusters get ahead.
+    shares: Whose turn it is.
+    """
+
+    patience: float = 30.0
+    window: int = 2500
+    depth: DepthPolicy = field(default_factory=DepthPolicy)
+    shares: SharePolicy = field(default_factory=SharePolicy)
+
+
+def waiting_policy(settings: WaitingSettings) -> WaitingPolicy:
+    """The policy of the settings `scheduler.waiting`."""
+    depth, shares = DepthPolicy(settings.share, settings.seconds), SharePolicy(settings.weights, settings.half_life)
+    return WaitingPolicy(settings.patience, settings.window, depth, shares)
+
+
+class WaitingRoom(Task):
+    name = "waiting"
+    queue = f"{topology.WAITING}.*"
+
+    def __init__(
+        self,
+        broker: Broker,
+        store: Store,
+        world: ClusterCache,
+        reader: SubmissionReader,
+        decider: Decider,
+        dispatcher: Dispatcher,
+        outgoing: Outgoing,
+        sync: CacheSync,
+        contention: Contention,
+        fair_share: FairShare,
+        policy: WaitingPolicy,
+        *,
+        audit: Audit | None = None,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._broker = broker
+        self._store = store
+        self._world = world
+        self._reader = reader
+        self._decider = decider
+        self._dispatcher = dispatcher
+        self._outgoing = outgoing
+        self._sync = sync
+        self._contention = contention
+        self._fair_share = fair_share
+        self._policy = policy
+        self._audit = audit or Audit()
+        self._clock = clock
+        self._window = Window()
+        self._consumer: Consumer | None = None
+        #: What the last round saw: `relief` and `generation` of the cache.
+        self._seen = (-1, -1)
+        self._at_hand: list[PendingJob] = []
+        self._revocations: Sequence[Revocation] = ()
+        self._contended_at = (-1, -1)
+        self._tidy_at = 0.0
+        self._turn_at, self._turn_after = 0.0, _TURN_FIRST
+
+    def consume(self, broker: Broker, prefetch: int) -> Consumer:
+        return Lanes(broker, topology.waiting_queues(), self._policy.window)
+
+    @property
+    def listens(self) -> bool:
+        return len(self._window) > 0
+
+    def ready(self) -> None:
+        self._sync.follow()
+        self._fair_share.sync()
+        if not self.listens or self._changed():
+            return
+        left = self._window.next_due() - self._clock()
+        if left > 0 and self._store.clusters.wait(self._world.version, min(_LISTEN, left)):
+            self._sync.refresh()
+
+    def handle(self, deliveries: Sequence[Delivery], consumer: Consumer) -> None:
+        if consumer is not self._consumer:
+            # What the consumer before this one had taken is with the broker again, and comes again.
+            self._window.clear()
+            self._consumer = consumer
+        now = self._clock()
+        others = [*self._dispatcher.pending(), *self._overdue(now), *self._revoked()]
+        for delivery in deliveries:
+            pending = self._reader.read(delivery)
+            if pending.job is None or pending.refusal is not None:
+                others.append(pending)
+            else:
+                pending.parked = True
+                self._window.add(pending, now)
+        if others:
+            self._at_hand = others
+            self._dispatcher.dispatch(others, consumer)
+            self._note(others)
+            self._park(now)
+        if deliveries or others or self._changed():
+            self._release(consumer, now)
+        if now >= self._tidy_at:
+            self._tidy_at = now + _TIDY
+            self._give_way(consumer, now)
+        if self._contended_at != (known := (self._window.version, self._world.generation)):
+            self._contended_at = known
+            self._contention.clusters = self._contended()
+
+    def abandon(self) -> list[Delivery]:
+        """The jobs that were being decided and dispatched; the others wait on."""
+        jobs, self._at_hand = self._at_hand, []
+        for pending in jobs:
+            self._window.remove(pending.id)
+        return [pending.delivery for pending in jobs]
+
+    # -- releasing ----------------------------------------------------------------------------------------
+
+    def _changed(self) -> bool:
+        return self._seen != (self._world.relief, self._world.generation)
+
+    def _overdue(self, now: float) -> list[PendingJob]:
+        """Jobs whose time has come. Those of their kind may also ask the clusters again that refused them."""
+        out: list[PendingJob] = []
+        for entry in self._window.due(now):
+            kind = self._window.of_kind(entry) or [entry]
+            if entry.pending.job is not None and entry.pending.job.tried:
+                for other in kind:
+                    job = other.pending.job
+                    assert job is not None
+                    self._window.remove(other.pending.id)
+                    job.tried = {c: r for c, r in job.tried.items() if not r.retryable}
+                    self._window.add(other.pending, now).since = other.since
+            self._window.remove(entry.pending.id)
+            out.append(entry.pending)
+        return out
+
+    def _revoked(self) -> list[PendingJob]:
+        """Jobs whose token was revoked while they waited."""
+        revocations = self._world.revocations
+        if revocations is self._revocations:
+            return []
+        self._revocations = revocations
+        found = [e.pending for e in self._window if e.pending.job is not None and revoked(e.pending.job, revocations)]
+        for pending in found:
+            self._window.remove(pending.id)
+        return found
+
+    def _note(self, jobs: Sequence[PendingJob]) -> None:
+        for pending in jobs:
+            if pending.refusal is not None:
+                note_submission(self._audit, pending)
+
+    def _release(self, consumer: Consumer, now: float) -> None:
+        """Dispatch whatever has room now."""
+        while True:
+            self._seen = (self._world.relief, self._world.generation)
+            round_ = Round(self._window, self._policy.patience, now, self._fair_share)
+            self._at_hand = round_.at_hand
+            commit = self._dispatcher.release(round_)
+            if not commit.decided.jobs:
+                return
+            self._dispatcher.finish(commit, consumer)
+            self._note(commit.decided.jobs)
+            self._park(now)
+            self._turn_at, self._turn_after = 0.0, _TURN_FIRST
+            if not round_.full:
+                return
+
+    def _park(self, now: float) -> None:
+        """Jobs that were decided and wait on come back into the window."""
+        parked, self._dispatcher.parked = self._dispatcher.parked, []
+        for pending in parked:
+            self._window.add(pending, now)
+
+    # -- the window ---------------------------------------------------------------------------------------
+
+    def _give_way(self, consumer: Consumer, now: float) -> None:
+        """Give back what was held for long; and all of a full window in which nothing fits, since others may."""
+        back = [e for e in self._window if now - e.since > _HELD_MOST]
+        if len(self._window) >= self._policy.window:
+            if not self._turn_at:
+                self._turn_at = now + self._turn_after
+            elif now >= self._turn_at:
+                back = self._behind_which_others_wait()
+                self._turn_after = min(_TURN_MOST, 2 * self._turn_after)
+                self._turn_at = now + self._turn_after
+        for start in range(0, len(back), _BATCH):
+            self._give_back(back[start : start + _BATCH], consumer)
+
+    def _behind_which_others_wait(self) -> list[Entry]:
+        lanes: dict[str, list[Entry]] = {}
+        for entry in self._window:
+            lanes.setdefault(entry.pending.delivery.queue, []).append(entry)
+        full = {q: found for q, found in lanes.items() if len(found) >= self._policy.window}
+        return [e for q, found in full.items() if self._broker.stats(q).messages for e in found]
+
+    def _give_back(self, entries: Sequence[Entry], consumer: Consumer) -> None:
+        """To the end of the queue, as a new message: a requeued one counts as a failed delivery, and comes first."""
+        messages = [self._outgoing.to_waiting(e.pending) for e in entries]
+        deliveries = [e.pending.delivery for e in entries]
+        for entry in entries:
+            self._window.remove(entry.pending.id)
+
+        def settle(receipt: Receipt) -> None:
+            taken = [d for d, o in zip(deliveries, receipt.outcomes, strict=True) if o is None]
+            consumer.ack(taken)
+            consumer.requeue([d for d, o in zip(deliveries, receipt.outcomes, strict=True) if o is not None])
+
+        self._broker.publish(messages).then(settle)
+
+    def _contended(self) -> frozenset[str] | None:
+        """The clusters that jobs in the window could use."""
+        out: set[str] = set()
+        with self._world.lock:
+            for kind in self._window.kinds.values():
+                entry = kind.first()
+                if entry is None or entry.pending.job is None:
+                    continue
+                names = self._decider.candidates(entry.pending.job)
+                if names is None:
+                    return None
+                out.update(names)
+        return frozenset(out)

@@ -1,0 +1,142 @@
+"""The window of the waiting room: the jobs that this process holds, by kind.
+
+Jobs of one kind ask for the same and may use the same clusters: when one of them has to wait, so have all. So the cost
+of an event is in the number of kinds, not of jobs.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from rainbow_workers.scheduling.pending_job import PendingJob
+
+Key = tuple[Any, ...]
+
+
+def kind_of(pending: PendingJob) -> Key:
+    """What jobs of one kind have in common."""
+    job = pending.job
+    assert job is not None
+    return (id(job.jobspec.request), job.allowed, job.restrict, job.user, frozenset(job.tried), job.selection is None)
+
+
+@dataclass(slots=True, eq=False)
+class Entry:
+    """A job in the window. `since`: when it came in; `wake_at`: when it is due whatever happens before, 0 never; times
+    are seconds since 1970. `left` once it is out again."""
+
+    pending: PendingJob
+    key: Key
+    since: float
+    wake_at: float = 0.0
+    left: bool = False
+
+
+@dataclass(slots=True, eq=False)
+class Kind:
+    """The waiting jobs of one kind, by priority and then age.
+
+    Attributes:
+        passed_at: When a job of another kind was placed for the first time although it was this kind's turn; 0 never.
+        detail: Why they wait, as decided last.
+    """
+
+    key: Key
+    user: str
+    heap: list[tuple[int, float, int, Entry]] = field(default_factory=list)
+    count: int = 0
+    passed_at: float = 0.0
+    detail: str = ""
+
+    def first(self) -> Entry | None:
+        while self.heap and self.heap[0][3].left:
+            heapq.heappop(self.heap)
+        return self.heap[0][3] if self.heap else None
+
+
+class Window:
+    """The waiting room bounds it. Not thread-safe: used by one thread."""
+
+    def __init__(self) -> None:
+        self.kinds: dict[Key, Kind] = {}
+        self._entries: dict[str, Entry] = {}
+        self._timers: list[tuple[float, int, Entry]] = []
+        self._number = itertools.count()
+        #: Rises when kinds come or go.
+        self.version = 0
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def __iter__(self) -> Iterator[Entry]:
+        return iter(list(self._entries.values()))
+
+    def get(self, job_id: str) -> Entry | None:
+        return self._entries.get(job_id)
+
+    def add(self, pending: PendingJob, now: float) -> Entry:
+        """Take a job in. One that is there already came again: its older delivery is of a channel that is gone."""
+        self.remove(pending.id)
+        job = pending.job
+        assert job is not None
+        entry = Entry(pending, kind_of(pending), now)
+        kind = self.kinds.get(entry.key)
+        if kind is None:
+            kind = self.kinds[entry.key] = Kind(entry.key, job.user)
+            self.version += 1
+        heapq.heappush(kind.heap, (-job.priority, job.submitted_at, next(self._number), entry))
+        kind.count += 1
+        self._entries[pending.id] = entry
+        for deadline in (job.expires_at, job.hold_until):
+            if deadline and deadline > now:
+                self.wake(entry, deadline)
+        return entry
+
+    def wake(self, entry: Entry, at: float) -> None:
+        """The job is due at this time, whatever happens before."""
+        if entry.wake_at and entry.wake_at <= at:
+            return
+        entry.wake_at = at
+        heapq.heappush(self._timers, (at, next(self._number), entry))
+
+    def next_due(self) -> float:
+        """When the first timer runs out; infinity without one."""
+        while self._timers and (self._timers[0][2].left or self._timers[0][2].wake_at != self._timers[0][0]):
+            heapq.heappop(self._timers)
+        return self._timers[0][0] if self._timers else float("inf")
+
+    def due(self, now: float) -> list[Entry]:
+        """The jobs whose time has come."""
+        out: dict[str, Entry] = {}
+        while self.next_due() <= now:
+            entry = heapq.heappop(self._timers)[2]
+            entry.wake_at = 0.0
+            out[entry.pending.id] = entry
+        return list(out.values())
+
+    def remove(self, job_id: str) -> None:
+        """A job that is not there is fine."""
+        entry = self._entries.pop(job_id, None)
+        if entry is None:
+            return
+        entry.left = True
+        kind = self.kinds[entry.key]
+        kind.count -= 1
+        if not kind.count:
+            del self.kinds[entry.key]
+            self.version += 1
+
+    def of_kind(self, entry: Entry) -> list[Entry]:
+        """All jobs of the kind of this one, in order."""
+        kind = self.kinds.get(entry.key)
+        return [] if kind is None else [e for *_, e in sorted(kind.heap, key=lambda item: item[:3]) if not e.left]
+
+    def clear(self) -> None:
+        self.version += 1
+        self.kinds.clear()
+        self._entries.clear()
+        self._timers.clear()

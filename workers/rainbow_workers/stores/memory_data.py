@@ -1,0 +1,214 @@
+"""What one named memory store holds: plain dictionaries, a version for each change, and what runs out."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from rainbow.jobspec.request import Demand
+from rainbow.models.cluster import ClusterRecord, ClusterState, Enrollment, Revocation, StateValue
+from rainbow.models.job import BEGUN, HOLDABLE, RANK, STARTED, TERMINAL, UNRUN, JobEvent, JobRecord
+from rainbow_workers.stores.base import ANYONE, Asker, Assignment, Changes, Epoch, Sender
+from rainbow_workers.stores.history import MAX_MARKS
+
+#: What somebody has to say about an attempt (see `StoredJob.standing`).
+Standing = Literal["all", "proof", "past"] | None
+
+
+@dataclass(slots=True)
+class StoredState:
+    """`values` have the time of their report beside them."""
+
+    values: dict[str, tuple[float, StateValue]] = field(default_factory=dict)
+    at: float = 0.0
+    heartbeat_at: float = 0.0
+
+
+@dataclass(slots=True)
+class Reservation:
+    """What an assignment takes on a cluster, and when it expires."""
+
+    cluster: str
+    demand: Demand
+    until: float
+
+
+@dataclass(slots=True)
+class StoredJob:
+    """What is kept of a job id.
+
+    `record` is None while only a cancel was asked for. `registration` is the one that has the attempt of the record;
+    `earlier` is the newest attempt of each that had one before. `until`: forgotten then.
+    """
+
+    record: JobRecord | None = None
+    registration: str = ""
+    earlier: dict[str, int] = field(default_factory=dict)
+    created: float = 0.0
+    history: list[dict[str, Any]] = field(default_factory=list)
+    cancel: set[Asker] = field(default_factory=set)
+    held: bool = False
+    until: float | None = None
+
+    def cancelled(self, user: str | None) -> bool:
+        """Before it was known, was the cancel of a job of this user asked for, by somebody who may?"""
+        return ANYONE in self.cancel or f"user:{user}" in self.cancel
+
+    def new_attempt(self, old: int) -> None:
+        """The attempt `old` is over."""
+        if self.registration:
+            self.earlier[self.registration] = old
+        self.registration = ""
+
+    def standing(self, attempt: int, sender: Sender | None) -> Standing:
+        """What `sender` has to say about `attempt`: all, as a worker and who it was assigned to.
+
+        What it proved; what it had in the past; or nothing.
+        """
+        if sender is None:
+            return "all"
+        record = self.record
+        if (
+            record is not None
+            and record.attempt == attempt
+            and (record.cluster, self.registration) == (sender.cluster, sender.registration)
+        ):
+            return "all"
+        if sender.proven:
+            return "proof"
+        had = record is not None and attempt < record.attempt and self.earlier.get(sender.registration, -1) >= attempt
+        return "past" if had else None
+
+
+class Data:
+    """Everything one named store holds.
+
+    `changed` has the version at which a part last changed: a part is ``("cluster" | "state" | "reserved", NAME)``,
+    ``("groups", "")`` or ``("revocations", "")``.
+    """
+
+    def __init__(self) -> None:
+        self.lock = threading.RLock()
+        self.usage: dict[int, dict[str, float]] = {}
+        self.run_times: dict[str, float] = {}
+        #: Notified when `relieved` rises: the version of the newest change that may make room for a job.
+        self.relief = threading.Condition(self.lock)
+        self.relieved = 0
+        self.first = self.version = int(time.time() * 1e6)
+        self.epoch = Epoch(self.version, time.time())
+        self.changed: dict[tuple[str, str], int] = {}
+        self.clusters: dict[str, ClusterRecord] = {}
+        self.states: dict[str, StoredState] = {}
+        self.reservations: dict[tuple[str, int], Reservation] = {}
+        self.groups: dict[str, frozenset[str]] = {}
+        self.revocations: dict[tuple[str, str], Revocation] = {}
+        self.jobs: dict[str, StoredJob] = {}
+        self.watchers: dict[str, dict[tuple[str, str, Asker], float]] = {}
+        self.enrollments: dict[tuple[str, str], Enrollment] = {}
+
+    def touch(self, kind: str, names: Iterable[str] = ("",)) -> None:
+        self.version += 1
+        self.changed.update({(kind, name): self.version for name in names})
+        if kind != "reserved":
+            self.relieve()
+
+    def relieve(self) -> None:
+        self.relieved = self.version
+        self.relief.notify_all()
+
+    def expire(self) -> None:
+        """Forget what has run out: called first in every operation."""
+        now = time.time()
+        late = [key for key, r in self.reservations.items() if r.until <= now]
+        for id, attempt in late:
+            self.release(id, attempt, self.reservations[id, attempt].cluster)
+        for id in [id for id, job in self.jobs.items() if job.until is not None and job.until <= now]:
+            del self.jobs[id]
+        for id in list(self.watchers):
+            self.watchers[id] = {a: until for a, until in self.watchers[id].items() if until > now}
+            if not self.watchers[id]:
+                del self.watchers[id]
+        self.revocations = {key: r for key, r in self.revocations.items() if r.until > now}
+
+    def trim_marks(self, by: Asker | None) -> None:
+        """Forget the oldest of too many unknown jobs whose cancel `by` asked for."""
+        if by is None:
+            return
+        marked = [id for id, job in self.jobs.items() if by in job.cancel]
+        for id in marked[: max(0, len(marked) - MAX_MARKS)]:
+            self.jobs[id].cancel.discard(by)
+            if not self.jobs[id].cancel:
+                del self.jobs[id]
+
+    # -- reservations ---------------------------------------------------------------------------------
+
+    def reserve(self, a: Assignment) -> None:
+        if a.cluster in self.clusters:
+            self.reservations[a.id, a.attempt] = Reservation(a.cluster, a.demand, time.time() + a.reserve_s)
+            self.touch("reserved", [a.cluster])
+
+    def release(self, id: str, attempt: int, cluster: str | None) -> None:
+        """End the reservation of an attempt, if it is on `cluster`."""
+        found = self.reservations.get((id, attempt))
+        if found is not None and found.cluster == cluster:
+            del self.reservations[id, attempt]
+            self.touch("reserved", [cluster])
+            self.relieve()
+
+    def reserved(self, clusters: Iterable[str]) -> dict[str, Demand]:
+        """The sum of what is reserved on each of `clusters`, in one pass."""
+        sums = {name: Demand() for name in clusters}
+        for r in self.reservations.values():
+            if r.cluster in sums:
+                s, d = sums[r.cluster], r.demand
+                sums[r.cluster] = Demand(s.nodes + d.nodes, s.cores + d.cores, s.gpus + d.gpus)
+        return sums
+
+    # -- changes --------------------------------------------------------------------------------------
+
+    def changes(self, since: int, alive_after: float, also: Iterable[str] = ()) -> Changes:
+        if since > self.version:
+            self.first = self.version = since + 1
+            self.epoch = Epoch(self.version, time.time(), lost=True)
+        reset = 0 < since < self.first
+        everything = reset or since <= 0
+        parts = [part for part, version in self.changed.items() if everything or version > since]
+        names: dict[str, list[str]] = {}
+        for kind, name in parts:
+            names.setdefault(kind, []).append(name)
+        clusters = {name: self.clusters.get(name) for name in names.get("cluster", ())}
+        now = time.time()
+        return Changes(
+            version=self.version,
+            clusters={n: r for n, r in clusters.items() if r is not None or not everything},
+            states={n: self.state(n, now, alive_after) for n in names.get("state", ())},
+            reserved=self.reserved(n for n in (*names.get("reserved", ()), *also) if n in self.clusters),
+            groups=dict(self.groups) if "groups" in names or everything else None,
+            revocations=list(self.revocations.values()) if "revocations" in names or everything else None,
+            reset=reset,
+            epoch=self.epoch,
+        )
+
+    def state(self, name: str, now: float, alive_after: float) -> ClusterState:
+        s = self.states[name]
+        alive = s.heartbeat_at > 0.0 and now - s.heartbeat_at <= alive_after
+        values = {key: value for key, (_, value) in s.values.items()}
+        return ClusterState(values=values, at=s.at, heartbeat_at=s.heartbeat_at, alive=alive)
+
+
+def counts(record: JobRecord | None, event: JobEvent, standing: Standing, *, held: bool) -> bool:
+    """The fence: whether `event` may change `record`."""
+    if record is None:
+        return True
+    if record.state in TERMINAL or event.attempt < record.attempt or standing == "past":
+        return False
+    if event.attempt > record.attempt:
+        return True
+    if standing == "proof":
+        return event.state in STARTED and not event.held and (record.state not in BEGUN or held)
+    if event.state == "held":
+        return record.state in HOLDABLE
+    return RANK[event.state] > RANK[record.state] and not (event.state in UNRUN and record.state in BEGUN)

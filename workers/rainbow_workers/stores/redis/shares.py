@@ -1,0 +1,39 @@
+"""The Shares on Redis: a hash `usage:PERIOD` for each period, user -> sum; and `run-times`, user -> mean seconds."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from rainbow_workers.stores.redis.codec import text
+from rainbow_workers.stores.redis.connection import Connection
+
+
+class RedisShares:
+    """See `rainbow_workers.stores.base.Shares`. Plain commands: a charge that is sent twice does little harm."""
+
+    def __init__(self, connection: Connection, prefix: str) -> None:
+        self._connection = connection
+        self._prefix = prefix
+
+    def charge(self, amounts: Mapping[str, float], period: int, keep: float) -> None:
+        """Each user's sum grows in one command; the whole period goes by itself."""
+        key = f"{self._prefix}usage:{period}"
+        for user, amount in amounts.items():
+            self._connection.command("HINCRBYFLOAT", key, user.encode("utf-8", "surrogatepass"), repr(amount))
+        if amounts:
+            self._connection.command("EXPIRE", key, int(keep) + 1)
+
+    def usage(self, periods: Sequence[int]) -> list[dict[str, float]]:
+        return [self._hash(f"usage:{period}") for period in periods]
+
+    def ran(self, seconds: Mapping[str, float]) -> None:
+        flat = [part for user, mean in seconds.items() for part in (user.encode("utf-8", "surrogatepass"), repr(mean))]
+        if flat:
+            self._connection.command("HSET", f"{self._prefix}run-times", *flat)
+
+    def run_times(self) -> dict[str, float]:
+        return self._hash("run-times")
+
+    def _hash(self, name: str) -> dict[str, float]:
+        flat = self._connection.command("HGETALL", f"{self._prefix}{name}")
+        return {text(user): float(value) for user, value in zip(flat[::2], flat[1::2], strict=True)}

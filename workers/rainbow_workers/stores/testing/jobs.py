@@ -1,0 +1,185 @@
+"""Job records: reading, retention, watches and cancellation."""
+
+from __future__ import annotations
+
+import itertools
+import time
+
+import pytest
+
+from rainbow.jobspec.request import Demand
+from rainbow.models.job import TERMINAL, JobRecord
+from rainbow_workers.stores.base import Store
+from rainbow_workers.stores.testing.kit import Make, StoreFixtures, assignment, cluster, event, new_id, until
+
+
+class JobContract(StoreFixtures):
+    """Job records: reading, retention, watches and cancellation."""
+
+    def test_get_keeps_the_order_and_says_none(self, store: Store) -> None:
+        ids = [new_id() for _ in range(5)]
+        store.jobs.record([event(id, "held") for id in ids[:4]])
+        asked = [ids[2], ids[4], ids[0], ids[2]]
+        assert [r.id if r else None for r in store.jobs.get(asked)] == [ids[2], None, ids[0], ids[2]]
+        assert store.jobs.get([]) == []
+
+    def test_find_is_newest_first_by_the_first_event(self, store: Store) -> None:
+        ids = [new_id() for _ in range(6)]
+        for at, id in enumerate(ids):
+            store.jobs.record([event(id, "held", at=float(at))])
+        store.jobs.record([event(ids[0], "running", at=100.0)])
+        found = store.jobs.find(state=None, cluster=None, user=None, limit=100)
+        assert [r.id for r in found] == ids[::-1]
+        assert [r.id for r in store.jobs.find(state=None, cluster=None, user=None, limit=2)] == [ids[5], ids[4]]
+
+    def test_find_leaves_out_history_and_answer(self, red: Store) -> None:
+        red.jobs.assign([assignment(new_id())], 0)
+        found = red.jobs.find(state="assigned", cluster=None, user=None, limit=1)[0]
+        assert (found.history, found.answer, found.name) == ([], None, "hello")
+
+    def test_find_by_all_filters(self, store: Store) -> None:
+        made: list[tuple[str, str, str, str]] = []
+        at = 0.0
+        for made_state in ("held", "running", "completed", "failed"):
+            for made_on in ("red", "blue"):
+                for made_by in ("ann", "bob", "ann"):
+                    at += 1
+                    made.append((new_id(), made_state, made_on, made_by))
+                    store.jobs.record([event(made[-1][0], made_state, at=at, cluster=made_on, user=made_by)])
+        states, places, users = (None, "held", "completed", "lost"), (None, "red", "green"), (None, "bob", "eve")
+        for asked in itertools.product(states, places, users):
+            state, where, user = asked
+            wanted = [id for id, *has in reversed(made) if all(a in (None, h) for a, h in zip(asked, has, strict=True))]
+            found = store.jobs.find(state=state, cluster=where, user=user, limit=100)
+            assert [r.id for r in found] == wanted, asked
+
+    def test_find_follows_a_job_to_another_cluster(self, red: Store) -> None:
+        id = new_id()
+        red.jobs.assign([assignment(id)], 0)
+        red.jobs.assign([assignment(id, attempt=2, to="blue")], 0)
+        assert red.jobs.find(state=None, cluster="red", user=None, limit=5) == []
+        assert len(red.jobs.find(state=None, cluster="blue", user=None, limit=5)) == 1
+
+    def test_find_through_many(self, store: Store) -> None:
+        ids = [new_id() for _ in range(1300)]
+        for start in range(0, 1300, 100):
+            store.jobs.record(
+                [
+                    event(id, "running", at=float(at), cluster="red", user="rare" if at % 400 == 0 else "ann")
+                    for at, id in enumerate(ids[start : start + 100], start)
+                ]
+            )
+        found = store.jobs.find(state="running", cluster="red", user=None, limit=1250)
+        assert [r.id for r in found] == ids[:49:-1]
+        rare = store.jobs.find(state="running", cluster="red", user="rare", limit=10)
+        assert [r.id for r in rare] == [ids[1200], ids[800], ids[400], ids[0]]
+
+    def test_ended_jobs_are_forgotten_after_a_while(self, make: Make) -> None:
+        store = make(keep=0.4)
+        store.clusters.put(cluster(), None)
+        ended, live = new_id(), new_id()
+        store.jobs.assign([assignment(ended), assignment(live)], 0)
+        store.jobs.record([event(ended, "completed"), event(live, "running")])
+        until(lambda: store.jobs.get([ended]) == [None])
+        for state, where, user in (("completed", None, None), (None, "red", None), (None, None, "ann"), (None,) * 3):
+            found = store.jobs.find(state=state, cluster=where, user=user, limit=9)
+            assert ended not in [r.id for r in found]
+        assert store.jobs.get([live])[0] is not None
+        again = store.jobs.record([event(ended, "running", cluster="red")])[0]
+        assert again.applied
+        record = store.jobs.get([ended])[0]
+        assert record is not None
+        assert len(record.history) == 1
+        store.close()
+
+    def test_stale_events_do_not_keep_a_job_longer(self, make: Make) -> None:
+        store = make(keep=0.5)
+        id = new_id()
+        store.jobs.record([event(id, "completed")])
+        # It applies again only when the job has been forgotten in spite of all of them.
+        until(lambda: store.jobs.record([event(id, "running")])[0].applied)
+        store.close()
+
+    def test_watchers_are_told_with_every_event(self, store: Store) -> None:
+        watched, other = new_id(), new_id()
+        store.jobs.watch([watched], ("reply.1", "c1"), 60.0)
+        store.jobs.watch([watched], ("reply.2", "%"), 60.0)
+        store.jobs.watch([watched], ("reply.1", "c1"), 60.0)
+        done = store.jobs.record([event(watched, "held"), event(other, "held"), event(watched, "held")])
+        both = [("reply.1", "c1"), ("reply.2", "%")]
+        assert [sorted(r.watchers) for r in done] == [both, [], both]
+        assert store.jobs.get([new_id(), other])[0] is None
+
+    def test_a_watch_ends(self, store: Store) -> None:
+        id = new_id()
+        store.jobs.watch([id], ("reply", "short"), 0.2)
+        store.jobs.watch([id], ("reply", "long"), 60.0)
+
+        def watchers() -> list[tuple[str, str]]:
+            return list(store.jobs.record([event(id, "held")])[0].watchers)
+
+        until(lambda: watchers() == [("reply", "long")])
+
+    def test_a_watch_can_be_made_longer(self, store: Store) -> None:
+        id = new_id()
+        store.jobs.watch([id], ("reply", "c"), 0.1)
+        store.jobs.watch([id], ("reply", "c"), 60.0)
+        time.sleep(0.2)
+        assert list(store.jobs.record([event(id, "held")])[0].watchers) == [("reply", "c")]
+
+    def test_cancel_marks_and_gives_the_record(self, red: Store) -> None:
+        id = new_id()
+        red.jobs.assign([assignment(id)], 0)
+        for _ in range(2):
+            record = red.jobs.cancel([id])[0]
+            assert record is not None
+            assert (record.state, record.cancel_requested, record.cluster) == ("assigned", True, "red")
+            assert (record.history, record.answer) == ([], None)
+        found = red.jobs.get([id])[0]
+        assert found is not None
+        assert found.cancel_requested
+        assert len(found.history) == 1
+
+    @pytest.mark.parametrize("state", ["submitted", "held", "rejected", "assigned"])
+    def test_a_cancelled_job_is_not_assigned(self, red: Store, state: str) -> None:
+        id = new_id()
+        red.jobs.record([event(id, state, cluster="red")])
+        red.jobs.cancel([id])
+        for attempt in (1, 2):
+            record = red.jobs.assign([assignment(id, attempt=attempt)], 0).outcomes[0]
+            assert record is not None
+            assert record.cancel_requested
+        assert red.clusters.changes(0).reserved == {"red": Demand()}
+
+    def test_the_mark_survives_events(self, red: Store) -> None:
+        id = new_id()
+        red.jobs.record([event(id, "held", attempt=0)])
+        red.jobs.cancel([id])
+        assert red.jobs.record([event(id, "running", attempt=2)])[0].record.cancel_requested
+
+    def test_the_cancel_of_an_unknown_job_stops_it(self, red: Store) -> None:
+        id = new_id()
+        assert red.jobs.cancel([id, id]) == [None, None]
+        assert red.jobs.get([id]) == [None]
+        assert red.jobs.find(state=None, cluster=None, user=None, limit=5) == []
+        assert red.jobs.assign([assignment(id)], 0).outcomes == [
+            JobRecord(id=id, state="submitted", cancel_requested=True)
+        ]
+        assert red.jobs.record([event(id, "submitted", attempt=0)])[0].record.cancel_requested
+        assert red.jobs.assign([assignment(id)], 0).outcomes[0] is not None
+        record = red.jobs.record([event(id, "cancelled", attempt=0)])[0].record
+        assert (record.state, record.cancel_requested) == ("cancelled", True)
+
+    @pytest.mark.parametrize("state", sorted(TERMINAL))
+    def test_ended_jobs_are_not_marked(self, store: Store, state: str) -> None:
+        id = new_id()
+        store.jobs.record([event(id, state)])
+        record = store.jobs.cancel([id])[0]
+        assert record is not None
+        assert (record.state, record.cancel_requested) == (state, False)
+
+    def test_cancel_keeps_the_order(self, store: Store) -> None:
+        ids = [new_id() for _ in range(3)]
+        store.jobs.record([event(ids[0], "held"), event(ids[2], "completed")])
+        assert [r.state if r else None for r in store.jobs.cancel(ids)] == ["held", None, "completed"]
+        assert store.jobs.cancel([]) == []
