@@ -107,7 +107,8 @@ def _private_rabbitmq(test_run: Run) -> Iterator[Private[RabbitServer]]:
 @pytest.fixture
 def private_rabbitmq(_private_rabbitmq: Private[RabbitServer]) -> Iterator[Private[RabbitServer]]:
     """A RabbitMQ of this test process: stop, freeze, kill or alarm it at will; it is healed afterwards."""
-    _private_rabbitmq.healed()
+    if not _private_rabbitmq.healed().takes_messages():
+        _private_rabbitmq.replace()
     yield _private_rabbitmq
     _private_rabbitmq.healed()
 

@@ -58,15 +58,15 @@ def test_assignments_that_the_store_lost_are_not_made_again(
     first = Service(rig.worker_broker, rig.store, rig.ring, SCHEDULER)
     second = Service(rig.worker_broker, rig.store, rig.ring, SCHEDULER)
     try:
-        runs, again, new = (body(rig, name) for name in ("runs", "again", "new"))
+        runs, again, stop, new = (body(rig, name) for name in ("runs", "again", "stop", "new"))
         first.start()
-        agent("blue", 2, 300.0, through)
+        agent("blue", 3, 300.0, through)
         agent("green", 64, 0.2)
         rig.rpc.call({"op": "drain", "cluster": "green"})
         with redis.Redis.from_url(private_redis.server.url) as admin:
             admin.config_set("appendonly", "no")  # from here on nothing reaches the disk
-        send(runs[1], again[1])
-        for job, _ in (runs, again):
+        send(runs[1], again[1], stop[1])
+        for job, _ in (runs, again, stop):
             rig.until(job, "running", 60)
         first.stop()
         send(runs[1])
@@ -82,18 +82,23 @@ def test_assignments_that_the_store_lost_are_not_made_again(
         eventually(lambda: rig.store.clusters.changes(0).epoch.number > before.number, 30)
         assert rig.job(runs[0]) is None, "what is on the disk is older than the job"
         rig.rpc.call({"op": "resume", "cluster": "green"})
-        send(again[1], new[1])
+        send(again[1], stop[1], new[1])
         second.start()
+        # Its cluster, which has it, was not heard yet: the cancel waits for that.
+        assert rig.until(stop[0], "held")["attempt"] == 0
+        rig.rpc.call({"op": "cancel", "ids": [stop[0]]})
         time.sleep(3.0)
         assert not starts[new[0]]
+        assert rig.until(stop[0], "held")["cancel_requested"]
         link.heal()
         rig.until(new[0], "completed", 60)
         for job, _ in (runs, again):
             record = rig.until(job, "running")
             assert (record["cluster"], record["attempt"], record["user"]) == ("blue", 1, "alice")
+        assert rig.until(stop[0], "cancelled", 30)["attempt"] == 1
         eventually(lambda: rig.broker.stats(topology.SCHEDULER_QUEUE).messages == 0)
         time.sleep(1.0)
-        assert starts == Counter([runs[0], again[0], new[0]])
+        assert starts == Counter([runs[0], again[0], stop[0], new[0]])
     finally:
         first.stop()
         second.stop()

@@ -33,6 +33,9 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
+import pika
+import pika.exceptions
+
 START_LIMIT = 120.0
 RUN_PREFIX = "rainbow-tests-"
 VHOST_PREFIX = "rainbow-test-"
@@ -231,6 +234,23 @@ class RabbitServer:
         """The URL of a vhost, on another port (a proxy's) if given."""
         login = self.parts.netloc.rpartition("@")[0] or "guest:guest"
         return f"{self.parts.scheme}://{login}@{self.host}:{port or self.port}/{urllib.parse.quote(vhost, safe='')}"
+
+    def takes_messages(self) -> bool:
+        """Whether a new quorum queue takes a message. RabbitMQ 3.10 that was killed while it declared one may answer
+        541 to everything that has to do with quorum queues from then on, also after a restart.
+        """
+        name = f"probe-{uuid.uuid4().hex}"
+        parameters = pika.URLParameters(f"{self.vhost_url('/')}?blocked_connection_timeout=20&socket_timeout=20")
+        try:
+            with contextlib.closing(pika.BlockingConnection(parameters)) as connection:
+                channel = connection.channel()
+                channel.confirm_delivery()
+                channel.queue_declare(name, durable=True, arguments={"x-queue-type": "quorum"})
+                channel.basic_publish("", name, b"?")
+                channel.queue_delete(name)
+        except (pika.exceptions.AMQPError, OSError):
+            return False
+        return True
 
     # -- control
 
@@ -675,6 +695,14 @@ class Private(Generic[T]):
         if not self.alive:
             self.end()
             self.start()
+        return self.server
+
+    def replace(self) -> T:
+        """Another server, with nothing of what was there before."""
+        self.end()
+        shutil.rmtree(self.folder)
+        self.folder.mkdir()
+        self.start()
         return self.server
 
     def end(self) -> None:

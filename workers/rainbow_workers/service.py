@@ -293,7 +293,7 @@ class Service:
         o = self._options
         issuer = Issuer(self.ring, vhost=o.vhost, agent_ttl=o.agent_ttl, submit_ttl=o.submit_ttl)
         clusters = ClusterOperations(self._broker, self._store, self.world, issuer, self._keys, o.limits)
-        jobs = JobOperations(self._broker, self._store, self.world, self._keys)
+        jobs = JobOperations(self._broker, self._store, self.world, self._follower, self._keys)
         relay = RelayOperations(self._broker, self._store, self.world, self._keys, self.ring)
         access = AccessOperations(self._store, self.world, issuer, clusters.bar)
         operations: dict[type, Operation] = {

@@ -11,15 +11,16 @@ from rainbow import codec, topology
 from rainbow.brokers.base import Broker, Consumer, Delivery, Message, Receipt
 from rainbow.errors import BadSignature, InvalidInput, RainbowError, StoreUnavailable
 from rainbow.models.cluster import StateReport
-from rainbow.models.control import ControlReply
+from rainbow.models.control import AgentCommand
 from rainbow.models.job import REPORTED, JobEvent
 from rainbow.models.wire import parse
 from rainbow.security import signing
-from rainbow_workers import barriers, dead_letters, grants
+from rainbow_workers import barriers, commands, dead_letters, grants
 from rainbow_workers.audit import Audit
 from rainbow_workers.clusters.cache import REPORTED_EPOCH
 from rainbow_workers.clusters.circuit_breaker import CircuitBreaker
 from rainbow_workers.clusters.sync import CacheSync
+from rainbow_workers.events import news
 from rainbow_workers.grants import Grant
 from rainbow_workers.headers import KIND, RECORDED, REGISTRATION
 from rainbow_workers.keys import ClusterKeys
@@ -96,6 +97,7 @@ class Recorder(Task):
             self._run_times.note(events, recorded)
             for result in recorded:
                 messages.extend(news(result))
+            messages.extend(self._cancels(senders, recorded))
         if self._reported:
             reports, self._reported = list(self._reported.values()), {}
             self._store.clusters.report(reports, time.time())
@@ -125,6 +127,21 @@ class Recorder(Task):
             detail = f"{len(named)} events of cluster {cluster} are about attempts that it was not given"
             log.warning(detail, extra={"action": "refuse-event", "code": NOT_GIVEN, "cluster": cluster})
             self._audit.note(None, "event", sorted(set(named))[:20], NOT_GIVEN, detail)
+
+    def _cancels(self, senders: Sequence[Sender | None], recorded: Sequence[Recorded]) -> list[Message]:
+        """Cancels of jobs that their clusters report anew after the store lost the record.
+
+        Whoever cancelled one meanwhile was told that it will be cancelled: nobody knew then which cluster had it.
+        """
+        out: list[Message] = []
+        for sender, result in zip(senders, recorded, strict=True):
+            if sender is None or not sender.proven or not result.applied:
+                continue
+            record = result.record
+            if record.cancel_requested and not record.terminal:
+                command = AgentCommand(command="cancel", id=record.id, attempt=record.attempt)
+                out.append(commands.message(self._keys, sender.cluster, sender.registration, command))
+        return out
 
     def _read(self, delivery: Delivery) -> list[tuple[JobEvent, Sender | None]]:
         headers = delivery.headers
@@ -184,17 +201,3 @@ class Recorder(Task):
         given = (grant.id, grant.attempt, grant.cluster, grant.registration)
         return grant if given == (event.id, event.attempt, sender.cluster, sender.registration) else None
 
-
-def news(result: Recorded) -> list[Message]:
-    """What to tell those who watch the job: its record, to each of them."""
-    if not result.watchers or not result.applied:
-        return []
-    body = codec.encode_json(
-        ControlReply(ok=True, result={"jobs": [result.record.model_dump(exclude_none=True)]}).model_dump(
-            exclude_none=True
-        )
-    )
-    return [
-        Message("", address, body, correlation_id=correlation, mandatory=False)
-        for address, correlation in result.watchers
-    ]

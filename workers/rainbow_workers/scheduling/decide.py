@@ -82,6 +82,8 @@ class Decision:
     retry_in: float = 0.0
     #: It waits for an event (room, a cluster), and for `retry_in` seconds at most if that is not 0.
     waits: bool = False
+    #: It is held since a cluster may have it, of which the store lost the record.
+    in_doubt: bool = False
     detail: str | None = None
     #: `seen` of all this, when it is there already because nothing in it is of this job alone.
     looked: Mapping[str, Any] | None = None

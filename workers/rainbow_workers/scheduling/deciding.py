@@ -187,4 +187,4 @@ class Deciding:
     def _wait(self, pending: PendingJob, now: float) -> Decision:
         pending.hold_headers = {**pending.hold_headers, DOUBTFUL: True}
         why = "the store lost its data: it waits until the clusters have said whether one of them has it"
-        return Decision("held", retry_in=self._world.remembering(now), detail=why)
+        return Decision("held", retry_in=self._world.remembering(now), detail=why, in_doubt=True)

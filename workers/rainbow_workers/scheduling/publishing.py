@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
-from rainbow import codec, topology
+from rainbow import codec
 from rainbow.brokers.base import Broker, Message
 from rainbow.models.cluster import Revocation
 from rainbow.models.job import JobEvent, JobRecord, State
-from rainbow.security import signing
 from rainbow_workers import dead_letters
 from rainbow_workers.clusters.cache import ClusterCache
-from rainbow_workers.headers import RECORDED
+from rainbow_workers.events import news, recorded_event, recorded_events, stands
 from rainbow_workers.keys import ClusterKeys
 from rainbow_workers.scheduling.answers import answer, assigned, first_answer, happened, summed_up, told_of
 from rainbow_workers.scheduling.decide import Decision, Job
@@ -59,6 +58,7 @@ class Publishing:
         jobs, decisions, now = committed.decided.jobs, committed.decided.decisions, committed.decided.at
         self._recheck(jobs)
         outcomes = iter(committed.outcomes)
+        in_doubt = {p.id for p, d in zip(jobs, decisions, strict=True) if d is not None and d.in_doubt}
         events: list[JobEvent] = []
         told: list[str] = []
         gone: list[PendingJob] = []
@@ -86,7 +86,8 @@ class Publishing:
                 self._not_assigned(pending, decision, now, events)
             if pending.refusal is not None:
                 self._refused(pending, now, events)
-        extra = self._tell(told, self._record(events, jobs))
+        extra = [recorded_event(self._keys, "assigned", told_of(told))] if told else []
+        extra += self._record(events, jobs, in_doubt)
         unsettled = {id(p) for p in (*gone, *parked)}
         sent = [p for p in jobs if id(p) not in unsettled] if unsettled else jobs
         return self._send(sent, extra, gone, parked)
@@ -213,41 +214,40 @@ class Publishing:
 
     # -- recording, publishing, settling ---------------------------------------------------------------------
 
-    def _record(self, events: list[JobEvent], jobs: Sequence[PendingJob]) -> list[dict[str, Any]]:
-        """Write outcomes other than assignments; repeats of an id get the first answer. Gives what there is to tell."""
+    def _record(
+        self, events: Sequence[JobEvent], jobs: Sequence[PendingJob], in_doubt: Collection[str]
+    ) -> list[Message]:
+        """Write outcomes other than assignments; repeats of an id get the first answer. Gives what there is to tell.
+
+        The cancel of a job in doubt waits for the end of the doubt: until then a cluster may report that it has it.
+        """
         if not events:
             return []
         by_id = {t.id: t for t in jobs}
+        written = list(zip(events, self._store.jobs.record(events), strict=True))
         cancelled: list[JobEvent] = []
-        for event, result in zip(events, self._store.jobs.record(events), strict=True):
+        for event, result in written:
             pending = by_id.get(event.id)
             if pending is None:
                 continue
-            if event.state == "held" and result.record.cancel_requested:
+            if event.state == "held" and result.record.cancel_requested and event.id not in in_doubt:
                 cancelled.append(event.model_copy(update={"state": "cancelled", "detail": "cancelled while it waited"}))
-                pending.messages.clear()
-                self._reply(pending, {**(event.answer or {}), "status": "cancelled", "state": "cancelled"})
-            elif not result.applied and (record := result.record).terminal:
-                self._repeat(pending, record)
+            elif not result.applied and (
+                result.record.terminal or (event.state == "cancelled" and not stands(event, result))
+            ):
+                self._repeat(pending, result.record)
         if cancelled:
-            self._store.jobs.record(cancelled)
-            events = [*events, *cancelled]
-        return [e.model_dump(exclude_none=True) for e in events]
-
-    def _tell(self, assigned: Sequence[str], others: Sequence[dict[str, Any]]) -> list[Message]:
-        """Events for whoever listens, a message for each state: the ledger has them already."""
-        bodies = {"assigned": told_of(assigned)} if assigned else {}
-        for state in dict.fromkeys(e["state"] for e in others):
-            bodies[state] = codec.encode_json({"version": 1, "events": [e for e in others if e["state"] == state]})
-        return [
-            Message(
-                topology.EVENTS,
-                topology.event_key(None, state),
-                body,
-                headers={signing.HEADER: signing.sign(self._keys.own, body), RECORDED: True},
-            )
-            for state, body in bodies.items()
-        ]
+            ends = list(zip(cancelled, self._store.jobs.record(cancelled), strict=True))
+            for event, result in ends:
+                pending = by_id[event.id]
+                if stands(event, result):
+                    pending.messages.clear()
+                    self._reply(pending, {**(event.answer or {}), "status": "cancelled", "state": "cancelled"})
+                else:
+                    self._repeat(pending, result.record)
+            written += ends
+        told = [event for event, result in written if stands(event, result)]
+        return [*recorded_events(self._keys, told), *(m for _, result in written for m in news(result))]
 
     def _repeat(self, pending: PendingJob, record: JobRecord) -> None:
         """The job ended before: its sender gets the first answer, and nothing of it goes on."""

@@ -6,15 +6,16 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from rainbow import codec, topology
 from rainbow.brokers.base import Broker, Message
 from rainbow.errors import Denied, InvalidInput
 from rainbow.models.control import AgentCommand, Cancel, GetJobs, ListJobs, Watch
 from rainbow.models.job import JobEvent, JobRecord
-from rainbow.security import access, signing
+from rainbow.security import access
 from rainbow.security.tokens import Principal
 from rainbow_workers import commands
 from rainbow_workers.clusters.cache import ClusterCache
+from rainbow_workers.clusters.sync import CacheSync
+from rainbow_workers.events import news, recorded_events, stands
 from rainbow_workers.keys import ClusterKeys
 from rainbow_workers.registry.operations import of_this_registration, shown
 from rainbow_workers.registry.registrar import Address
@@ -24,10 +25,13 @@ _CONFIRM_S = 15.0
 
 
 class JobOperations:
-    def __init__(self, broker: Broker, store: Store, world: ClusterCache, keys: ClusterKeys) -> None:
+    def __init__(
+        self, broker: Broker, store: Store, world: ClusterCache, sync: CacheSync, keys: ClusterKeys
+    ) -> None:
         self._broker = broker
         self._store = store
         self._world = world
+        self._sync = sync
         self._keys = keys
 
     def status(self, request: GetJobs, caller: Principal, address: Address | None) -> dict[str, Any]:
@@ -90,29 +94,31 @@ class JobOperations:
                 for r in records
                 if r is not None and not r.terminal and r.cluster in self._world.clusters
             ]
-        told += self._ends([r for r in records if r is not None and r.state == "held"], request.reason)
+        told += self._end([r for r in records if r is not None and r.state == "held"], request.reason)
         self._broker.publish(told).check(_CONFIRM_S)
         return {"jobs": [None if r is None else {"id": r.id, "state": r.state} for r in records]}
 
-    def _ends(self, held: Sequence[JobRecord], reason: str | None) -> list[Message]:
-        """Events that end jobs of no cluster. One that is assigned meanwhile is past this attempt, and marked."""
+    def _end(self, held: Sequence[JobRecord], reason: str | None) -> list[Message]:
+        """End jobs of no cluster, and give what there is to tell. One that is assigned meanwhile is past this attempt,
+        and marked.
+
+        While clusters still report what they had of a store that lost data, one of them may have such a job: it stays
+        marked, and the scheduler ends it when no cluster has it.
+        """
         if not held:
             return []
+        self._sync.refresh()
+        now = time.time()
+        if self._world.remembering(now):
+            return []
+        detail = reason or "cancelled while it waited"
         events = [
-            JobEvent(
-                id=r.id,
-                attempt=r.attempt,
-                state="cancelled",
-                at=time.time(),
-                user=r.user,
-                name=r.name,
-                detail=reason or "cancelled while it waited",
-            ).model_dump(exclude_none=True)
+            JobEvent(id=r.id, attempt=r.attempt, state="cancelled", at=now, user=r.user, name=r.name, detail=detail)
             for r in held
         ]
-        body = codec.encode_json({"version": 1, "events": events})
-        headers = {signing.HEADER: signing.sign(self._keys.own, body)}
-        return [Message(topology.EVENTS, topology.event_key(None, "cancelled"), body, headers=headers)]
+        recorded = self._store.jobs.record(events)
+        told = [e for e, result in zip(events, recorded, strict=True) if stands(e, result)]
+        return [*recorded_events(self._keys, told), *(m for result in recorded for m in news(result))]
 
     def _visible(self, records: Sequence[JobRecord | None], caller: Principal, op: str) -> list[dict[str, Any] | None]:
         return [shown(r) if r is not None and self._may(r, caller, op) else None for r in records]
