@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from string import Formatter
@@ -17,8 +18,9 @@ if TYPE_CHECKING:
     from rainbow.client import Client
     from rainbow.models.job import JobRecord
 
-#: As many jobs are looked through for those that are wanted, the newest.
+#: Jobs in a page at most; and in one of those that are looked through for what is wanted.
 MOST = 10_000
+_PAGE = 2000
 #: Names for several states.
 GROUPS: Mapping[str, frozenset[str]] = {
     "active": frozenset(STATES) - TERMINAL,
@@ -48,17 +50,45 @@ class Choice:
             and (self.since is None or (records.began(job) or 0.0) >= self.since)
         )
 
-    def find(self, rainbow: Client, limit: int) -> tuple[list[JobRecord], bool]:
-        """Return the newest `limit` jobs that are wanted, newest first, and whether there may be more."""
-        only_state = next(iter(self.states)) if len(self.states) == 1 else None
-        only_cluster = next(iter(self.clusters)) if len(self.clusters) == 1 else None
-        rest = self != Choice(
-            frozenset([only_state] if only_state else ()), frozenset([only_cluster] if only_cluster else ())
-        )
-        asked = MOST if rest else min(limit + 1, MOST)
-        seen = rainbow.jobs(state=only_state, cluster=only_cluster, limit=asked)
-        found = [job for job in seen if self.takes(job)]
-        return found[:limit], len(found) > limit or len(seen) >= MOST
+    def walk(self, rainbow: Client, before: str | None = None, size: int = _PAGE) -> Iterator[tuple[str, JobRecord]]:
+        """Give all jobs that are wanted, newest first, each with its position in the list.
+
+        Args:
+            rainbow: asked page by page, as far as it is read.
+            before: where to begin: after this position.
+            size: how many jobs a page has.
+        """
+        one = {
+            name: next(iter(values))
+            for name, values in (("state", self.states), ("cluster", self.clusters), ("user", self.users))
+            if len(values) == 1
+        }
+        while True:
+            page = rainbow.job_page(**one, limit=size, before=before)
+            for index, job in enumerate(page.jobs):
+                if self.takes(job):
+                    yield page.position(index), job
+            before = page.next
+            if before is None or (self.since is not None and page.at and page.at[-1] < self.since):
+                return
+
+    def find(self, rainbow: Client, limit: int, before: str | None = None) -> tuple[list[JobRecord], str | None]:
+        """Return the newest `limit` jobs that are wanted, newest first, and the position at which they end; None when
+        there are no more."""
+        found: list[JobRecord] = []
+        last: str | None = None
+        for place, job in self.walk(rainbow, before, _PAGE if self.some_by_hand else min(limit + 1, MOST)):
+            if len(found) == limit:
+                return found, last
+            found.append(job)
+            last = place
+        return found, None
+
+    @property
+    def some_by_hand(self) -> bool:
+        """Whether there are jobs that the registrar gives and that are not wanted."""
+        several = (self.states, self.clusters, self.users)
+        return self.name is not None or self.since is not None or any(len(values) > 1 for values in several)
 
 
 def choice(
@@ -175,6 +205,7 @@ def formatter(text: str) -> Callable[[JobRecord], str]:
     return show
 
 
-def counted(jobs: Sequence[JobRecord]) -> dict[str, int]:
+def counted(jobs: Iterable[JobRecord]) -> dict[str, int]:
     """Return how many jobs are in each state, in the order of a job's life."""
-    return {state: number for state in STATES if (number := sum(1 for job in jobs if job.state == state))}
+    numbers: Counter[str] = Counter(job.state for job in jobs)
+    return {state: numbers[state] for state in STATES if numbers[state]}

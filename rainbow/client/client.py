@@ -16,11 +16,11 @@ from rainbow.client.credentials import Credentials
 from rainbow.client.job import Job
 from rainbow.client.output import pieces
 from rainbow.client.submission import JobFields, build, message
-from rainbow.client.views import Cancelled
+from rainbow.client.views import Cancelled, merged
 from rainbow.client.watching import CHUNK, Ids, changes
 from rainbow.errors import Denied, InvalidInput, NotFound, TimedOut
 from rainbow.models.job import STATES, Answer, JobRecord
-from rainbow.models.requests import MAX_OUTPUT, Output
+from rainbow.models.requests import MAX_OUTPUT, JobPage, Output
 from rainbow.models.wire import parse
 from rainbow.settings import Settings
 
@@ -121,17 +121,38 @@ class Client(Clusters):
 
     def jobs(self, *, state: str | None = None, cluster: str | None = None, limit: int = 100) -> list[JobRecord]:
         """The newest jobs one may see, newest first, without their history."""
+        page = self.job_page(state=state, cluster=cluster, limit=limit)
+        found = page.jobs
+        while len(found) < limit and page.next is not None:
+            page = self.job_page(state=state, cluster=cluster, limit=limit - len(found), before=page.next)
+            found += page.jobs
+        return found
+
+    def job_page(
+        self,
+        *,
+        state: str | None = None,
+        cluster: str | None = None,
+        user: str | None = None,
+        limit: int = 100,
+        before: str | None = None,
+    ) -> JobPage:
+        """A page of the list of jobs one may see, newest first, without their history.
+
+        It begins after the position `before`, where another page ended (`JobPage.next`). It may have fewer jobs than
+        `limit`, which is 10,000 at most, although there are more.
+        """
         if state is not None and state not in STATES:
             raise InvalidInput(f"no state {state!r}: choose of {', '.join(STATES)}")
-        found: dict[str, JobRecord] = {}
+        given = {"state": state, "cluster": cluster, "user": user, "limit": limit, "before": before}
+        fields: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
+        pages: list[JobPage] = []
 
         def ask(token: str, _: list[str]) -> None:
-            jobs = self._connection.call("jobs", token, state=state, cluster=cluster, limit=limit)["jobs"]
-            found.update((job["id"], parse(JobRecord, job)) for job in jobs)
+            pages.append(parse(JobPage, self._connection.call("jobs", token, **fields)))
 
-        with_each(self._credentials.for_jobs(), (), found, ask)
-        newest = sorted(found.values(), key=lambda record: min(record.times.values(), default=0.0), reverse=True)
-        return newest[:limit] if len(self._credentials.for_jobs()) > 1 else list(found.values())
+        with_each(self._credentials.for_jobs(), (), {}, ask)
+        return pages[0] if len(pages) == 1 else merged(pages, limit)
 
     def cancel(self, ids: Sequence[str], *, reason: str = "cancelled by its user") -> list[Cancelled | None]:
         """Ask for jobs to end; None for those not known, or another user's. Repeating is harmless."""

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from pydantic import Field, SecretStr
 
 from rainbow.models.cluster import StateValue
+from rainbow.models.requests import JobPage, position, read_position
 from rainbow.models.wire import OpenWire
 
 
@@ -77,6 +79,16 @@ class Cancelled(OpenWire):
 
     id: str
     state: str
+
+
+def merged(pages: Sequence[JobPage], limit: int) -> JobPage:
+    """One page of what several tokens see: the newest `limit` jobs, as far as none of the pages has a gap."""
+    known = {(at, job.id): job for page in pages for at, job in zip(page.at, page.jobs, strict=True)}
+    ends = [read_position(page.next) for page in pages if page.next is not None]
+    order = sorted((place for place in known if place >= max(ends, default=place)), reverse=True)
+    page = JobPage(jobs=[known[place] for place in order[:limit]], at=[at for at, _ in order[:limit]])
+    after = page.position(-1) if len(order) > limit else position(*max(ends)) if ends else None
+    return page.model_copy(update={"next": after})
 
 
 def plain(model: OpenWire) -> dict[str, Any]:

@@ -112,11 +112,13 @@ class GetJobs(_Request):
 
 
 class ListJobs(_Request):
-    """The newest jobs, without their history."""
+    """The newest jobs, without their history (`rainbow.models.requests.JobPage`): those after the position `before`."""
 
     op: Literal["jobs"]
     state: Text | None = None
     cluster: ClusterName | None = None
+    user: Text | None = None
+    before: Annotated[str, Field(max_length=128)] | None = None
     limit: Annotated[int, Field(ge=1, le=10_000)] = 100
 
 

@@ -1,11 +1,13 @@
-"""What workers ask an agent that is to be answered: bids for jobs, and the output of one.
+"""What is answered: pages of jobs by the registrar; and what workers ask an agent, bids for jobs and the output of one.
 
-Questions travel in an `AgentCommand`; the agent's `AgentAnswer` (`rainbow.models.control`) goes to the registrar, which
-hands it to the client that asked. Nothing of it is kept: a question that is not answered in time is as good as none.
+Questions to an agent travel in an `AgentCommand`; the agent's `AgentAnswer` (`rainbow.models.control`) goes to the
+registrar, which hands it to the client that asked. Nothing of it is kept: a question that is not answered in time is
+as good as none.
 """
 
 from __future__ import annotations
 
+import math
 from base64 import b64decode
 from collections.abc import Iterator
 from contextlib import suppress
@@ -13,12 +15,45 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
+from rainbow.errors import InvalidInput
+from rainbow.models.job import JobRecord
 from rainbow.models.wire import OpenWire
 
 #: Bytes of each stream that one answer carries at most.
 MAX_OUTPUT = 262_144
 
 _Amount = Annotated[float, Field(ge=0, le=1e12, allow_inf_nan=False)]
+
+
+class JobPage(OpenWire):
+    """Jobs, newest first. The list goes on after `next`; None: it ends here.
+
+    `at` has the time of each job's first event, in seconds since 1970: with its id, that is its position in the list.
+    """
+
+    jobs: list[JobRecord] = Field(default_factory=list)
+    at: list[float] = Field(default_factory=list)
+    next: str | None = None
+
+    def position(self, index: int) -> str:
+        """After which the list goes on behind one of these jobs."""
+        return position(self.at[index], self.jobs[index].id)
+
+
+def position(at: float, job_id: str) -> str:
+    """A position in a list of jobs, as text."""
+    return f"{at!r}_{job_id}"
+
+
+def read_position(text: str) -> tuple[float, str]:
+    """The time and the id of a position. Raises InvalidInput."""
+    at, _, job_id = text.partition("_")
+    try:
+        if job_id and math.isfinite(time := float(at)):
+            return time, job_id
+    except ValueError:
+        pass
+    raise InvalidInput(f"before is a position that a page of jobs gave as `next`, not {text[:80]!r}")
 
 
 class BidAsk(OpenWire):

@@ -125,10 +125,10 @@ class Api:
         return JSONResponse(answer.model_dump(mode="json", exclude_none=True))
 
     async def jobs(self, request: Request) -> Response:
-        state, cluster = (request.query_params.get(name) or None for name in ("state", "cluster"))
+        given = {name: request.query_params.get(name) or None for name in ("state", "cluster", "user", "before")}
         limit = number(request, "limit", 100, 1, 10_000)
-        found = await self._gateway.call(bearer(request), Client.jobs, state=state, cluster=cluster, limit=limit)
-        return JSONResponse({"jobs": [record_document(record) for record in found]})
+        page = await self._gateway.call(bearer(request), Client.job_page, **given, limit=limit)
+        return JSONResponse({"jobs": [record_document(record) for record in page.jobs], "next": page.next})
 
     async def job(self, request: Request) -> Response:
         which = job_id(request)

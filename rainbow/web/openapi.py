@@ -66,9 +66,17 @@ def _submitting() -> dict[str, Any]:
             "jobs": {"type": "array", "items": {"type": "object", "properties": {"id": {"type": "string"}}}}
         },
     }
+    page = _listed("jobs", "JobRecord")
+    page["required"].append("next")
+    page["properties"]["next"] = {
+        "type": ["string", "null"],
+        "description": "Where the next page begins; null: the end.",
+    }
     filters = [
         _query("state", {"type": "string"}, "Only jobs in this state."),
         _query("cluster", {"type": "string"}, "Only jobs of this cluster."),
+        _query("user", {"type": "string"}, "Only jobs of this user."),
+        _query("before", {"type": "string"}, "Go on after the page that gave this as `next`."),
         _query("limit", {"type": "integer", "minimum": 1, "maximum": 10_000, "default": 100}, "Newest jobs at most."),
     ]
     return {
@@ -81,9 +89,9 @@ def _submitting() -> dict[str, Any]:
             },
             "get": {
                 "operationId": "listJobs",
-                "summary": "The newest jobs that the token may see.",
+                "summary": "The newest jobs that the token may see, page by page.",
                 "parameters": filters,
-                "responses": _answers(200, _listed("jobs", "JobRecord")),
+                "responses": _answers(200, page),
             },
         },
         "/v1/satisfy": {

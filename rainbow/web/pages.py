@@ -22,7 +22,7 @@ from rainbow.models.job import TERMINAL, JobRecord
 from rainbow.models.requests import Output
 from rainbow.web import views
 from rainbow.web.answers import event, event_stream, read_body, status_of
-from rainbow.web.api import job_feed, job_id, number
+from rainbow.web.api import job_feed, job_id
 from rainbow.web.feeds import Feed, Feeds
 from rainbow.web.gateway import Gateway
 from rainbow.web.sessions import Session, Sessions
@@ -32,7 +32,7 @@ _HERE = Path(__file__).parent
 _EVERY = 2.0
 #: Bytes that a form may have: a token, and a few words.
 _FORM = 32_768
-#: Jobs that a search looks through: the newest ones.
+#: Jobs that a search looks through for one page.
 _SEARCHED = 10_000
 _PAGE = 50
 _WINDOWS = {"15m": 900.0, "1h": 3600.0, "6h": 21600.0, "1d": 86400.0}
@@ -134,19 +134,20 @@ class Console:
         return self._render("cluster.html", session, cluster=view, jobs=jobs)
 
     async def jobs(self, request: Request, session: Session) -> Response:
-        wanted = {key: request.query_params.get(key, "").strip() for key in ("state", "cluster", "text")}
-        page = number(request, "page", 1, 1, _SEARCHED // _PAGE)
-        state, cluster, text = (wanted[key] or None for key in ("state", "cluster", "text"))
-        limit = _SEARCHED if text else min(_SEARCHED, page * _PAGE + 1)
-        found = await self._gateway.call(session.token, Client.jobs, state=state, cluster=cluster, limit=limit)
-        if text:
-            found = [r for r in found if any(text in (value or "") for value in (r.id, r.name, r.user, r.detail))]
-        shown = found[(page - 1) * _PAGE : page * _PAGE]
+        given = request.query_params
+        wanted = {key: given.get(key, "").strip() for key in ("state", "cluster", "user", "text")}
+        before = given.get("before") or None
+        text = wanted["text"]
+        filters = {key: wanted[key] or None for key in ("state", "cluster", "user")}
+        size = _SEARCHED if text else _PAGE
+        page = await self._gateway.call(session.token, Client.job_page, **filters, limit=size, before=before)
+        shown, after = views.searched(page, text, _PAGE)
         links = {
-            "before": _link("/jobs", wanted, page - 1) if page > 1 else None,
-            "after": _link("/jobs", wanted, page + 1) if len(found) > page * _PAGE else None,
+            "newest": _link("/jobs", wanted) if before else None,
+            "older": _link("/jobs", {**wanted, "before": after}) if after else None,
         }
-        return self._render("jobs.html", session, jobs=shown, wanted=wanted, page=page, links=links)
+        looked = page.at[-1] if text and page.at and len(shown) < _PAGE else None
+        return self._render("jobs.html", session, jobs=shown, wanted=wanted, links=links, looked=looked)
 
     async def job(self, request: Request, session: Session) -> Response:
         which = job_id(request)
@@ -244,8 +245,8 @@ def _job(record: JobRecord) -> dict[str, Any]:
     }
 
 
-def _link(path: str, wanted: Mapping[str, str], page: int) -> str:
-    return f"{path}?{urlencode({**{k: v for k, v in wanted.items() if v}, 'page': page})}"
+def _link(path: str, wanted: Mapping[str, str]) -> str:
+    return f"{path}?{urlencode({k: v for k, v in wanted.items() if v})}"
 
 
 async def _form(request: Request) -> dict[str, str]:

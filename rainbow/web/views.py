@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from rainbow.models.job import TERMINAL, JobRecord
+from rainbow.models.requests import JobPage
 
 #: States in the order of a job's life, as its timeline shows them.
 _STEPS = ("submitted", "assigned", "accepted", "running", "ended")
@@ -56,6 +57,17 @@ def attention(seen: Mapping[str, Any]) -> list[str]:
     if not seen["clusters"]:
         found.append("No cluster is registered: start an agent, or see `rainbow register --help`.")
     return found
+
+
+def searched(page: JobPage, text: str, most: int) -> tuple[list[JobRecord], str | None]:
+    """The first `most` jobs of a page that have `text` in their id, name, user or note, and where to go on."""
+    found: list[JobRecord] = []
+    for index, job in enumerate(page.jobs):
+        if any(text in (value or "") for value in (job.id, job.name, job.user, job.detail)):
+            found.append(job)
+            if len(found) == most:
+                return found, page.position(index) if index + 1 < len(page.jobs) else page.next
+    return found, page.next
 
 
 @dataclass(frozen=True, slots=True)

@@ -122,8 +122,14 @@ def test_jobs_are_chosen_sorted_and_counted(mixed: dict[str, str], sh: Shell) ->
 def test_a_list_that_is_cut_says_so(mixed: dict[str, str], sh: Shell) -> None:
     cut = sh("jobs --limit 2")
     assert len(cut.out.splitlines()) == 3
-    assert "there are more: these are the newest 2" in cut.err
-    assert sh("jobs --limit 2 --json").json["more"] is True
+    assert "there are more: go on with --before " in cut.err
+    first = sh("jobs --limit 2 --json").json
+    assert first["more"] is True
+    rest = sh(f"jobs --before {first['next']} --json").json
+    assert [j["name"] for j in first["jobs"] + rest["jobs"]] == ["job-green", "job-red", "job-blue"]
+    assert sh(f"jobs -q --name 'job-*u*' --before {first['next']}").out.split() == [mixed["blue"]]
+    assert sh(f"jobs --count --before {first['next']}").out.split() == ["completed", "1", "total", "1"]
+    assert "before is a position" in sh("jobs --before nonsense", code=2).err
     whole = sh("jobs --limit 3")
     assert "more" not in whole.err
     assert sh("jobs --limit 3 --json").json["more"] is False

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import threading
+import time
 import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -105,6 +106,29 @@ def test_a_job_from_submission_to_output(web: Web) -> None:
     assert job in [j["id"] for j in api.get("/v1/jobs", params={"state": "completed"}).json()["jobs"]]
 
 
+def test_jobs_page_by_page(web: Web) -> None:
+    answer = web.api().post("/v1/jobs", json={"jobs": [{**JOB, "name": "paged"}] * 7})
+    ids = {job["id"] for job in answer.json()["jobs"]}
+    for job in ids:
+        web.ended(job)
+    api, seen, at = web.api(), [], {}
+    while True:
+        page = api.get("/v1/jobs", params={"limit": 3, "user": "alice", **at}).json()
+        seen += [job["id"] for job in page["jobs"]]
+        if page["next"] is None:
+            break
+        at = {"before": page["next"]}
+    assert len(seen) == len(set(seen))
+    assert ids == set(seen[:7])
+    assert api.get("/v1/jobs", params={"user": "root"}).json() == {"jobs": [], "next": None}
+    person = web.person()
+    assert person.get("/jobs", params={"text": "paged"}).text.count("<td>paged</td>") == 7
+    older = person.get("/jobs", params={"before": f"{time.time()!r}_{max(ids)}"}).text
+    assert 'rel="first"' in older
+    assert older.count("<td>paged</td>") == 7
+    assert person.get("/jobs?before=nonsense").status_code == 400
+
+
 def test_the_same_id_is_the_same_job(web: Web) -> None:
     job = str(uuid.uuid4())
     assert web.submit(id=job) == job
@@ -170,6 +194,7 @@ def test_clusters(web: Web) -> None:
         ("POST", "/v1/jobs/00000000-0000-4000-8000-000000000000/cancel", b"", 404, "not-found"),
         ("GET", "/v1/jobs?limit=0", b"", 400, "invalid"),
         ("GET", "/v1/jobs?limit=many", b"", 400, "invalid"),
+        ("GET", "/v1/jobs?before=nan_x", b"", 400, "invalid"),
         ("GET", "/v1/clusters/red", b"", 404, "not-found"),
         ("GET", "/v1/nothing", b"", 404, "not-found"),
         ("DELETE", "/v1/jobs", b"", 405, "invalid"),
@@ -319,7 +344,15 @@ class Page(HTMLParser):
 
 
 def pages_of(job: str) -> list[str]:
-    return ["/", "/clusters", "/clusters/blue", "/jobs", f"/jobs/{job}", "/timeline?window=1d", "/jobs?text=x&page=1"]
+    return [
+        "/",
+        "/clusters",
+        "/clusters/blue",
+        "/jobs",
+        f"/jobs/{job}",
+        "/timeline?window=1d",
+        "/jobs?text=x&user=alice",
+    ]
 
 
 def test_every_page_can_be_read_and_obeys_the_policy(web: Web) -> None:

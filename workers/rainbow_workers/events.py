@@ -1,4 +1,4 @@
-"""Telling of what the ledger has: events for whoever listens, and records for those who watch a job."""
+"""Telling of what the ledger has: events for those who listen, and records for those who watch a job."""
 
 from __future__ import annotations
 

@@ -55,7 +55,10 @@ def jobs(
     ] = None,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print ids only.")] = False,
     count: Annotated[bool, typer.Option("--count", help="Print how many jobs are in each state.")] = False,
-    limit: Annotated[int, typer.Option("--limit", "-l", min=1, max=10_000, help="At most so many.")] = 100,
+    limit: Annotated[int, typer.Option("--limit", "-l", min=1, max=100_000, help="At most so many.")] = 100,
+    before: Annotated[
+        str | None, typer.Option("--before", metavar="POSITION", help="Go on where another list ended (its `next`).")
+    ] = None,
     as_json: Json = False,
     config: Config = None,
     token: Token = None,
@@ -63,9 +66,9 @@ def jobs(
 ) -> None:
     """List the newest jobs, newest first.
 
-    You see the jobs of your tokens' subjects; with an administrator's token, all. The newest 10,000 jobs are looked
-    through. Fields of --format and --sort: id, short, name, state, cluster, attempt, user, flux_id, returncode, code,
-    detail, age, submitted, started, ended, runtime.
+    You see the jobs of your tokens' subjects; with an administrator's token, all. Jobs are looked through page by
+    page, until there are enough. Fields of --format and --sort: id, short, name, state, cluster, attempt, user,
+    flux_id, returncode, code, detail, age, submitted, started, ended, runtime.
 
     \b
     Examples:
@@ -77,23 +80,25 @@ def jobs(
     wanted = joblist.choice(state, cluster, user, name, since)
     show = joblist.formatter(form) if form is not None else None
     with client(config, token, timeout) as rainbow:
-        found, cut = wanted.find(rainbow, joblist.MOST if count else limit)
+        if count:
+            numbers = joblist.counted(job for _, job in wanted.walk(rainbow, before))
+            total = sum(numbers.values())
+            output.document({"count": numbers, "total": total}) if as_json else output.fields(
+                {**numbers, "total": f"{total}"}
+            )
+            return
+        found, after = wanted.find(rainbow, limit, before)
     found = joblist.ordered(found, sort) if sort else found
-    if count:
-        numbers = joblist.counted(found)
-        output.document({"count": numbers, "total": len(found), "more": cut}) if as_json else output.fields(
-            {**numbers, "total": f"{len(found)}{' or more' if cut else ''}"}
-        )
-        return
     if as_json:
-        output.document({"jobs": [records.plain(record) for record in found], "more": cut})
+        document = {"jobs": [records.plain(record) for record in found], "more": after is not None, "next": after}
+        output.document(document)
     elif quiet or show is not None:
         for record in found:
             output.line(record.id if show is None else show(record))
     else:
         records.table(found)
-    if cut and not as_json:
-        output.note(f"there are more: these are the newest {len(found)} (--limit shows up to {joblist.MOST})")
+    if after is not None and not as_json:
+        output.note(f"there are more: go on with --before {after}, or see more with --limit")
 
 
 def status(
@@ -179,10 +184,7 @@ def cancel(
         if ids:
             chosen = resolve(rainbow, ids)
         else:
-            found, cut = wanted.find(rainbow, joblist.MOST)
-            chosen = [record.id for record in found if not record.terminal]
-            if cut:
-                output.note(f"only the newest {joblist.MOST} jobs were looked through: run it again for the others")
+            chosen = [record.id for _, record in wanted.walk(rainbow) if not record.terminal]
         if dry_run or not chosen:
             output.document({"jobs": [{"id": i} for i in chosen]}) if as_json else _would(chosen)
             return

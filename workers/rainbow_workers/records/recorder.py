@@ -129,9 +129,9 @@ class Recorder(Task):
             self._audit.note(None, "event", sorted(set(named))[:20], NOT_GIVEN, detail)
 
     def _cancels(self, senders: Sequence[Sender | None], recorded: Sequence[Recorded]) -> list[Message]:
-        """Cancels of jobs that their clusters report anew after the store lost the record.
+        """Cancels of jobs that their clusters report again after the store lost the record.
 
-        Whoever cancelled one meanwhile was told that it will be cancelled: nobody knew then which cluster had it.
+        The client that cancelled one meanwhile was told that it will be cancelled: which cluster had it was not known then.
         """
         out: list[Message] = []
         for sender, result in zip(senders, recorded, strict=True):
@@ -200,4 +200,3 @@ class Recorder(Task):
             return None
         given = (grant.id, grant.attempt, grant.cluster, grant.registration)
         return grant if given == (event.id, event.attempt, sender.cluster, sender.registration) else None
-

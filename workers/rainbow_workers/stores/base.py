@@ -23,6 +23,18 @@ class Overtaken(Conflict):
     """A record is not what it was when it was read: somebody else wrote meanwhile, or it is gone. Look again."""
 
 
+#: A position in a list of jobs: the time of a job's first event, and its id.
+Cursor = tuple[float, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """Jobs with the times of their first events, newest first. The list goes on after `next`; None: it ends here."""
+
+    jobs: list[tuple[float, JobRecord]]
+    next: Cursor | None
+
+
 @dataclass(frozen=True, slots=True)
 class Epoch:
     """The data of a store, from when it was created or may have lost writes until that happens again.
@@ -228,9 +240,15 @@ class Ledger(Protocol):
     def get(self, ids: Sequence[str]) -> list[JobRecord | None]:
         """Records with their history and answer, in the order asked; None for one that is unknown."""
 
-    def find(self, *, state: str | None, cluster: str | None, user: str | None, limit: int) -> list[JobRecord]:
+    def page(
+        self, *, state: str | None, cluster: str | None, user: str | None, limit: int, before: Cursor | None = None
+    ) -> Page:
         """The newest jobs (by the time of their first event; for an assignment, `submitted_at`) that fit all that is
-        given, newest first, without history and answer."""
+        given, newest first, without history and answer: those that come after the position `before`. What one call
+        looks at is bounded, so a page may have fewer than `limit` and there may be more all the same."""
+
+    def find(self, *, state: str | None, cluster: str | None, user: str | None, limit: int) -> list[JobRecord]:
+        """The newest `limit` of these jobs, page by page."""
 
     def watch(self, ids: Sequence[str], address: tuple[str, str], ttl: float, by: Asker = ANYONE) -> None:
         """For `ttl` seconds, name `address` among the watchers of these jobs, known or not. Again: a new `ttl`.

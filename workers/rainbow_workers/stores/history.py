@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
-from rainbow.models.job import TERMINAL, JobEvent
-from rainbow_workers.stores.base import Assignment
+from rainbow.models.job import TERMINAL, JobEvent, JobRecord
+from rainbow_workers.stores.base import Assignment, Cursor, Page
 
 #: Seconds for which the cancel of an unknown job is remembered.
 MARK_TTL = 86_400.0
@@ -47,3 +48,16 @@ def event_entry(event: JobEvent) -> dict[str, Any]:
 def assignment_entry(a: Assignment) -> dict[str, Any]:
     """The history entry of an assignment."""
     return {"state": "assigned", "attempt": a.attempt, "at": a.at, "cluster": a.cluster}
+
+
+def newest(page: Callable[..., Page], limit: int, **filters: str | None) -> list[JobRecord]:
+    """The newest `limit` jobs, page by page."""
+    found: list[JobRecord] = []
+    before: Cursor | None = None
+    while len(found) < limit:
+        more = page(limit=limit - len(found), before=before, **filters)
+        found += [record for _, record in more.jobs]
+        before = more.next
+        if before is None:
+            break
+    return found

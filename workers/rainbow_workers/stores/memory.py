@@ -25,7 +25,9 @@ from rainbow_workers.stores.base import (
     Assigning,
     Assignment,
     Changes,
+    Cursor,
     Overtaken,
+    Page,
     Recorded,
     Sender,
     concerns,
@@ -36,6 +38,7 @@ from rainbow_workers.stores.history import (
     assignment_entry,
     event_entry,
     head,
+    newest,
     said,
     time_key,
 )
@@ -291,18 +294,16 @@ class MemoryLedger:
                 for job in jobs
             ]
 
-    def find(self, *, state: str | None, cluster: str | None, user: str | None, limit: int) -> list[JobRecord]:
-        def fits(record: JobRecord) -> bool:
-            return state in (None, record.state) and cluster in (None, record.cluster) and user in (None, record.user)
-
+    def page(
+        self, *, state: str | None, cluster: str | None, user: str | None, limit: int, before: Cursor | None = None
+    ) -> Page:
         with self._data.lock:
-            self._data.expire()
-            found = [
-                (job.created, id, job.record)
-                for id, job in self._data.jobs.items()
-                if job.record is not None and fits(job.record)
-            ]
-        return [_brief(record) for _, _, record in heapq.nlargest(limit, found, key=lambda item: item[:2])]
+            jobs = self._data.fitting(state, cluster, user, before)
+        chosen = heapq.nlargest(limit, jobs)
+        return Page([(at, _brief(jobs[at, id])) for at, id in chosen], chosen[-1] if len(chosen) < len(jobs) else None)
+
+    def find(self, *, state: str | None, cluster: str | None, user: str | None, limit: int) -> list[JobRecord]:
+        return newest(self.page, limit, state=state, cluster=cluster, user=user)
 
     def watch(self, ids: Sequence[str], address: tuple[str, str], ttl: float, by: Asker = ANYONE) -> None:
         with self._data.lock:

@@ -11,7 +11,7 @@ from typing import Any, Literal
 from rainbow.jobspec.request import Demand
 from rainbow.models.cluster import ClusterRecord, ClusterState, Enrollment, Revocation, StateValue
 from rainbow.models.job import BEGUN, HOLDABLE, RANK, STARTED, TERMINAL, UNRUN, JobEvent, JobRecord
-from rainbow_workers.stores.base import ANYONE, Asker, Assignment, Changes, Epoch, Sender
+from rainbow_workers.stores.base import ANYONE, Asker, Assignment, Changes, Cursor, Epoch, Sender
 from rainbow_workers.stores.history import MAX_MARKS
 
 #: What somebody has to say about an attempt (see `StoredJob.standing`).
@@ -118,6 +118,20 @@ class Data:
     def relieve(self) -> None:
         self.relieved = self.version
         self.relief.notify_all()
+
+    def fitting(
+        self, state: str | None, cluster: str | None, user: str | None, before: Cursor | None
+    ) -> dict[Cursor, JobRecord]:
+        """The jobs that fit all that is given, by their positions, of those after `before`."""
+        self.expire()
+        wanted = {"state": state, "cluster": cluster, "user": user}
+        return {
+            (job.created, id): job.record
+            for id, job in self.jobs.items()
+            if job.record is not None
+            and all(value in (None, getattr(job.record, name)) for name, value in wanted.items())
+            and (before is None or (job.created, id) < before)
+        }
 
     def expire(self) -> None:
         """Forget what has run out: called first in every operation."""

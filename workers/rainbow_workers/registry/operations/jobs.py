@@ -10,6 +10,7 @@ from rainbow.brokers.base import Broker, Message
 from rainbow.errors import Denied, InvalidInput
 from rainbow.models.control import AgentCommand, Cancel, GetJobs, ListJobs, Watch
 from rainbow.models.job import JobEvent, JobRecord
+from rainbow.models.requests import JobPage, position, read_position
 from rainbow.security import access
 from rainbow.security.tokens import Principal
 from rainbow_workers import commands
@@ -25,9 +26,7 @@ _CONFIRM_S = 15.0
 
 
 class JobOperations:
-    def __init__(
-        self, broker: Broker, store: Store, world: ClusterCache, sync: CacheSync, keys: ClusterKeys
-    ) -> None:
+    def __init__(self, broker: Broker, store: Store, world: ClusterCache, sync: CacheSync, keys: ClusterKeys) -> None:
         self._broker = broker
         self._store = store
         self._world = world
@@ -50,9 +49,17 @@ class JobOperations:
         return result
 
     def find(self, request: ListJobs, caller: Principal, address: Address | None) -> dict[str, Any]:
-        user = caller.sub if caller.role == "submit" else None
-        found = self._store.jobs.find(state=request.state, cluster=request.cluster, user=user, limit=request.limit)
-        return {"jobs": [j for j in self._visible(found, caller, request.op) if j is not None]}
+        user = caller.sub if caller.role == "submit" else request.user
+        if request.user not in (None, user):
+            return JobPage().model_dump()
+        before = None if request.before is None else read_position(request.before)
+        page = self._store.jobs.page(
+            state=request.state, cluster=request.cluster, user=user, limit=request.limit, before=before
+        )
+        visible = self._visible([record for _, record in page.jobs], caller, request.op)
+        seen = [(at, job) for (at, _), job in zip(page.jobs, visible, strict=True) if job is not None]
+        after = None if page.next is None else position(*page.next)
+        return {"jobs": [job for _, job in seen], "at": [at for at, _ in seen], "next": after}
 
     def watch(self, request: Watch, caller: Principal, address: Address | None) -> dict[str, Any]:
         """The lease is taken before the records are read: a change in between is sent, not missed.

@@ -18,11 +18,22 @@ from rainbow_workers.stores.base import (
     Assigning,
     Assignment,
     Changes,
+    Cursor,
+    Page,
     Recorded,
     Sender,
     concerns,
 )
-from rainbow_workers.stores.history import MARK_TTL, MAX_MARKS, assignment_entry, event_entry, head, said, time_key
+from rainbow_workers.stores.history import (
+    MARK_TTL,
+    MAX_MARKS,
+    assignment_entry,
+    event_entry,
+    head,
+    newest,
+    said,
+    time_key,
+)
 from rainbow_workers.stores.redis.clusters import decode_changes
 from rainbow_workers.stores.redis.codec import (
     Shared,
@@ -42,8 +53,9 @@ from rainbow_workers.stores.redis.placement import placement
 #: The rank of every state in which a job has ended.
 ENDED = RANK["completed"]
 
-#: How many candidates `find` looks at in one call: it never holds the server up for long.
+#: How many candidates a page looks at in one call, which never holds the server up for long, and in all.
 SLICE = 500
+LOOKED = 20_000
 
 
 class RedisLedger:
@@ -122,21 +134,26 @@ class RedisLedger:
         reply = unpack(self._connection.run("get", pack(list(ids))))
         return [_whole(*parts) if parts else None for parts in reply]
 
-    def find(self, *, state: str | None, cluster: str | None, user: str | None, limit: int) -> list[JobRecord]:
+    def page(
+        self, *, state: str | None, cluster: str | None, user: str | None, limit: int, before: Cursor | None = None
+    ) -> Page:
         filters = pack([state or False, state in TERMINAL, cluster or False, user or False, sorted(TERMINAL)])
-        found: dict[str, JobRecord] = {}
-        start = 0
-        while len(found) < limit:
-            reply = self._connection.run("find", filters, start, SLICE, limit - len(found))
-            looked_at, records = unpack(reply)
-            for packed in records:
-                # New jobs push others along between two calls: one may be met twice.
-                one = record(packed)
-                found.setdefault(one.id, one)
-            if looked_at < SLICE:
-                break
-            start += looked_at
-        return list(found.values())
+        found: list[tuple[float, JobRecord]] = []
+        looked_at = 0
+        while len(found) < limit and looked_at < LOOKED:
+            wanted = limit - len(found)
+            count = SLICE if state or cluster or user else min(SLICE, wanted)
+            at, id = ("", "") if before is None else (repr(before[0]), before[1])
+            times, records, last, size = unpack(self._connection.run("find", filters, at, id, count, wanted))
+            found += [(float(at), record(packed)) for at, packed in zip(times, records, strict=True)]
+            if not last:
+                return Page(found, None)
+            before = float(last[0]), text(last[1])
+            looked_at += size
+        return Page(found, before)
+
+    def find(self, *, state: str | None, cluster: str | None, user: str | None, limit: int) -> list[JobRecord]:
+        return newest(self.page, limit, state=state, cluster=cluster, user=user)
 
     def watch(self, ids: Sequence[str], address: tuple[str, str], ttl: float, by: Asker = ANYONE) -> None:
         self._connection.run("watch", pack(list(ids)), pack([*address, by]), repr(ttl))

@@ -9,7 +9,7 @@ import pytest
 
 from rainbow.jobspec.request import Demand
 from rainbow.models.job import TERMINAL, JobRecord
-from rainbow_workers.stores.base import Store
+from rainbow_workers.stores.base import Cursor, Store
 from rainbow_workers.stores.testing.kit import Make, StoreFixtures, assignment, cluster, event, new_id, until
 
 
@@ -73,6 +73,35 @@ class JobContract(StoreFixtures):
         assert [r.id for r in found] == ids[:49:-1]
         rare = store.jobs.find(state="running", cluster="red", user="rare", limit=10)
         assert [r.id for r in rare] == [ids[1200], ids[800], ids[400], ids[0]]
+
+    def test_pages_follow_each_other(self, store: Store) -> None:
+        """Also where many came at one time, and jobs come and end between two pages."""
+        ids = sorted(new_id() for _ in range(60))
+        store.jobs.record([event(id, "running", at=float(at // 20)) for at, id in enumerate(ids)])
+        seen: list[tuple[float, str]] = []
+        before: Cursor | None = None
+        while True:
+            page = store.jobs.page(state=None, cluster=None, user=None, limit=7, before=before)
+            assert len(page.jobs) <= 7
+            seen += [(at, record.id) for at, record in page.jobs]
+            before = page.next
+            if before is None:
+                break
+            store.jobs.record([event(new_id(), "held", at=99.0), event(seen[-1][1], "completed", at=100.0)])
+        assert seen == [(float(at // 20), id) for at, id in reversed(list(enumerate(ids)))]
+
+    def test_a_page_begins_after_its_position_whether_that_job_is_there_or_not(self, store: Store) -> None:
+        ids = sorted(new_id() for _ in range(9))
+        store.jobs.record([event(id, "held", at=1.5) for id in ids if id != ids[4]])
+
+        def listed(at: float, id: str, **filters: str) -> list[str]:
+            wanted: dict[str, str | None] = {"state": None, "cluster": None, "user": None, **filters}
+            return [r.id for _, r in store.jobs.page(**wanted, limit=20, before=(at, id)).jobs]
+
+        assert listed(1.5, ids[4]) == ids[3::-1]
+        assert listed(1.5, ids[5], state="held") == ids[3::-1]
+        assert len(listed(1.6, ids[0])) == 8
+        assert listed(1.4, ids[8]) == []
 
     def test_ended_jobs_are_forgotten_after_a_while(self, make: Make) -> None:
         store = make(keep=0.4)
