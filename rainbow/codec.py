@@ -63,6 +63,10 @@ def decode(
     a mapping. Size and number of values are bounded before memory is taken for them.
     """
     check_size(body, max_bytes)
+    for magic, what in _NOT_PLAIN:
+        if body.startswith(magic):
+            raise InvalidInput(f"the message is {what}: send it as plain UTF-8 JSON or msgpack")
+    body = body.removeprefix(_BOM)
     kind = (content_type or JSON).partition(";")[0].strip().lower()
     if kind in (MSGPACK, "application/msgpack"):
         value = _from_msgpack(body, max_items)
@@ -80,6 +84,15 @@ def decode(
     return value
 
 
+#: What begins so is no mapping, in JSON or in msgpack.
+_NOT_PLAIN = (
+    (b"\x1f\x8b", "compressed with gzip"),
+    (b"\x28\xb5\x2f\xfd", "compressed with zstd"),
+    (b"\xff\xfe", "UTF-16"),
+    (b"\xfe\xff", "UTF-16"),
+)
+#: A byte order mark, which some editors write in front of UTF-8.
+_BOM = b"\xef\xbb\xbf"
 _TEXT = re.compile(rb'"(?:[^"\\]|\\.)*+"', re.DOTALL)
 
 

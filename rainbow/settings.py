@@ -21,7 +21,8 @@ from rainbow import paths
 from rainbow.errors import InvalidSettings
 from rainbow.models.waiting import WaitingSettings
 from rainbow.models.wire import ClusterName, explain
-from rainbow.urls import addresses, redact, split
+from rainbow.security.bearer import TokenText
+from rainbow.urls import addresses, redact, split, usual
 
 FILE_NAME = "rainbow-config.yaml"
 #: Where the embedded instance lives.
@@ -49,7 +50,7 @@ def _readable(what: str) -> AfterValidator:
     def check(url: SecretStr) -> SecretStr:
         for one in addresses(url.get_secret_value(), what):
             split(one, what)
-        return url
+        return SecretStr(usual(url.get_secret_value()))
 
     return AfterValidator(check)
 
@@ -177,7 +178,7 @@ class ClusterSettings(_Section):
     """The cluster this agent serves, as registration left it: `secret` is its token, `key` signs."""
 
     name: ClusterName | None = None
-    secret: SecretStr | None = None
+    secret: TokenText | None = None
     keys: dict[str, SecretStr] = Field(default_factory=dict)
     registration: str | None = None
 
@@ -186,7 +187,7 @@ class ClusterToken(_Section):
     """A cluster one may submit to, and the token for it."""
 
     name: str
-    token: SecretStr
+    token: TokenText
 
 
 class GraphSettings(_Section):
@@ -230,7 +231,7 @@ class Settings(_Section):
     graphdatabase: GraphSettings = GraphSettings()
     agent: AgentSettings = AgentSettings()
     web: WebSettings = WebSettings()
-    token: SecretStr | None = None
+    token: TokenText | None = None
     token_file: Location | None = None
     keyring: Location = paths.config_home() / "rainbow" / "keys.json"
     data_dir: Location = DATA_DIR
@@ -281,9 +282,8 @@ def read_document(file: Path) -> dict[str, Any]:
     except (yaml.YAMLError, RecursionError) as exc:
         mark = getattr(exc, "problem_mark", None)
         where = f" (line {mark.line + 1})" if mark else ""
-        raise InvalidSettings(
-            f"{file} is not YAML{where}: {_unquoted(getattr(exc, 'problem', None) or 'nested too deep')}"
-        ) from None
+        problem = _unquoted(getattr(exc, "problem", None) or "nested too deep")
+        raise InvalidSettings(f"{file} is not YAML{where}: {problem}") from None
     if data is None:
         return {}
     if not isinstance(data, dict):

@@ -13,7 +13,15 @@ from rainbow.errors import InvalidSettings
 #: Where a login stands before the host, so that an ``@`` further on can only be a password's.
 _WITH_LOGIN = ("amqp", "amqps", "pyamqp", "redis", "rediss", "valkey", "valkeys", "sentinel")
 #: Schemes (after any ``PLUGIN+``) whose URLs may name several hosts.
-_SEVERAL = ("amqp", "amqps", "sentinel")
+_SEVERAL = ("amqp", "amqps", "pyamqp", "sentinel")
+#: What other programs call a scheme.
+_SPELLINGS = {
+    "pyamqp": "amqp",
+    "valkey": "redis",
+    "valkeys": "rediss",
+    "valkey+sentinel": "redis+sentinel",
+    "valkeys+sentinel": "rediss+sentinel",
+}
 
 #: Between the URLs of a list: a comma within a password, path or list of hosts is no beginning of a URL.
 _BETWEEN = re.compile(r"\s*,\s*(?=[A-Za-z][A-Za-z0-9+.-]*://)")
@@ -42,6 +50,14 @@ def addresses(url: str, what: str) -> list[str]:
                     "it looks like SCHEME://USER@HOST:PORT,HOST:PORT/NAME or SCHEME://…,SCHEME://…"
                 )
     return found
+
+
+def usual(url: str) -> str:
+    """Return `url` (or a list of them) with today's spelling of each scheme: ``valkey://`` is ``redis://``."""
+    listed = [(one, *one.partition("://")) for one in _BETWEEN.split(url.strip())]
+    if not any(scheme in _SPELLINGS for _, scheme, _, _ in listed):
+        return url
+    return ",".join(f"{_SPELLINGS.get(scheme, scheme)}{slashes}{rest}" for _, scheme, slashes, rest in listed)
 
 
 def split(url: str, what: str) -> SplitResult:

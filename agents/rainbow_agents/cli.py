@@ -183,7 +183,7 @@ def main() -> None:
     """Run, and turn errors into one line and an exit code."""
     from rainbow.program import run as run_program
 
-    run_program("rainbow-agent", lambda: app(prog_name="rainbow-agent"))
+    run_program("rainbow-agent", lambda: app(prog_name="rainbow-agent", standalone_mode=False))
 
 
 if __name__ == "__main__":

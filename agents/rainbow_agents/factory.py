@@ -9,10 +9,10 @@ from typing import cast
 
 from rainbow import brokers, plugins
 from rainbow.brokers.base import Broker
-from rainbow.client.credentials import read_token_file
 from rainbow.errors import Denied
 from rainbow.resources.graph.json_stream import Blocks
 from rainbow.resources.readers.summary import Summary
+from rainbow.security import bearer
 from rainbow.settings import Settings, connect_options, secret
 from rainbow_agents.discovery import capacity, discover
 from rainbow_agents.executors.base import Capacity, Context, Executor, Listener
@@ -90,7 +90,7 @@ class Factory:
         settings = self.settings
         token = secret(settings.token)
         if token is None and settings.token_file is not None:
-            token = read_token_file(settings.token_file)
+            token = bearer.read_file(settings.token_file)
         registrar = RegistrationClient(
             cluster=self.cluster,
             identity=identity,

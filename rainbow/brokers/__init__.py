@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import cast
 
 from rainbow import plugins
@@ -12,7 +12,7 @@ from rainbow.brokers.base import Broker
 from rainbow.errors import InvalidSettings, TopologyMismatch
 from rainbow.paths import check_socket
 from rainbow.topology import Topology
-from rainbow.urls import addresses, redact, split
+from rainbow.urls import addresses, redact, split, usual
 
 log = logging.getLogger(__name__)
 
@@ -59,18 +59,21 @@ class ConnectOptions:
 def connect(options: ConnectOptions) -> Broker:
     """Connect to the broker at ``options.url``.
 
-    Schemes: ``amqp(s)://`` (RabbitMQ through pika), ``redis(s)://`` or ``kombu+SCHEME://`` (kombu), ``memory://NAME``
-    (inside this process), ``https://`` (through `rainbow web`, for submitters), ``PLUGIN+SCHEME://`` for others.
-    RabbitMQ may have several addresses: URLs separated by
-    commas, or hosts within one. They are tried in turn. Returns at once; the connection is made in the background.
+    Schemes: ``amqp(s)://`` (RabbitMQ through pika), ``redis(s)://``, ``valkey(s)://`` or ``kombu+SCHEME://`` (kombu),
+    ``memory://NAME`` (inside this process), ``https://`` (through `rainbow web`, for submitters), ``PLUGIN+SCHEME://``
+    for others. RabbitMQ may have several addresses: URLs separated by commas, or hosts within one. They are tried in
+    turn. Returns at once; the connection is made in the background.
 
     Raises:
         InvalidSettings: A URL without a scheme, or several addresses for another broker.
         UnknownPlugin: No plugin serves the scheme.
     """
+    options = replace(options, url=usual(options.url))
     check_socket(options.url)
     schemes = [split(url, "broker").scheme for url in addresses(options.url, "broker")]
     names = {_SCHEMES.get(scheme) or scheme.partition("+")[0] for scheme in schemes}
+    if {"sentinel", "redis+sentinel", "rediss+sentinel"} & set(schemes):
+        raise InvalidSettings("Redis Sentinel serves the store (store.url), not the broker: use amqp:// or redis://")
     name = names.pop()
     if names or (len(schemes) > 1 and name != "rabbitmq"):
         raise InvalidSettings("only RabbitMQ (amqp:// and amqps://) may have several broker URLs")

@@ -84,21 +84,15 @@ def _failed(exc: Exception) -> int:
     if isinstance(exc, RainbowError):
         return _say(exc.code, str(exc), exc.exit_code)
     if isinstance(exc, _UsageError):
-        return _say("usage", _usage(exc), 2)
+        from rainbow.program import usage
+
+        return _say("usage", usage(exc, "rainbow"), 2)
     if isinstance(exc, OSError) and exc.filename is not None:
         return _say("invalid", f"{exc.filename}: {exc.strerror}", 2)
     if isinstance(exc, OSError) and exc.errno is not None:
         return _say("error", str(exc.strerror), 1)
     text = f"unexpected {type(exc).__name__}: {exc}" if str(exc) else f"unexpected {type(exc).__name__}"
     return _say("error", f"{text} (this is a bug; RAINBOW_DEBUG=1 shows where)", 1)
-
-
-def _usage(exc: Exception) -> str:
-    message = str(getattr(exc, "format_message", exc.__str__)()).strip().rstrip(".")
-    message = message.removeprefix("Invalid value: ").replace(" Value error, ", " ")
-    context = getattr(exc, "ctx", None)
-    path = getattr(context, "command_path", "rainbow")
-    return f"{message[:1].lower()}{message[1:]} (see `{path} --help`)"
 
 
 def _say(code: str, message: str, exit_code: int) -> int:

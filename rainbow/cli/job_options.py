@@ -72,7 +72,7 @@ SelectOption = Annotated[
 Hold = Annotated[
     float, typer.Option("--hold", min=0, metavar="SECONDS", help="Wait so long for a cluster that can take it.")
 ]
-Priority = Annotated[int | None, typer.Option("--priority", min=0, max=31, help="0 to 31, 16 if left out.")]
+Priority = Annotated[int | None, typer.Option("--priority", min=1, max=31, help="1 to 31, 16 if left out.")]
 Expires = Annotated[
     str | None,
     typer.Option("--expires", metavar="WHEN", help="Drop if not assigned by then (RFC 3339, or seconds since 1970)."),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 from importlib import import_module
 from typing import Any, ClassVar
 
@@ -63,6 +64,10 @@ class DefaultGroup(TyperGroup):
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         named = bool(args) and (args[0] in self.commands or args[0] in ctx.help_option_names)
+        if not named and (words := [a for a in args if not a.startswith("-")])[1:] and words[0] == args[0]:
+            near = get_close_matches(words[0], self.commands, 1)
+            if near:
+                raise typer.BadParameter(f"no such command {words[0]!r}: did you mean {near[0]!r}?", ctx)
         completing = ctx.resilient_parsing and not args  # of the commands of the group itself
         if not named and not completing:
             args = [self.default, *args]

@@ -10,7 +10,7 @@ import typer
 from rainbow.cli import completion
 from rainbow.cli.jobids import check
 from rainbow.cli.render.output import as_json
-from rainbow.paths import expand
+from rainbow.security import bearer
 
 
 def _config(ctx: typer.Context, value: Path | None) -> Path | None:
@@ -25,12 +25,7 @@ def _json(value: bool) -> bool:
 
 def secret_text(value: str | None) -> str | None:
     """``@FILE`` stands for what is in the file, so that a secret need not be in the list of processes."""
-    if value is None or not value.startswith("@"):
-        return value
-    try:
-        return expand(value[1:]).read_text().strip()
-    except (OSError, UnicodeDecodeError) as exc:
-        raise typer.BadParameter(f"{value[1:]}: {getattr(exc, 'strerror', None) or 'not text'}") from None
+    return None if value is None else bearer.given(value)
 
 
 def _job_ids(value: str | list[str] | None) -> str | list[str] | None:

@@ -21,6 +21,17 @@ def pairs(words: Iterable[str], option: str) -> dict[str, str]:
     return found
 
 
+def uuid(text: str, option: str) -> str:
+    """A UUID as it was written. Raises InvalidInput naming the option."""
+    from uuid import UUID
+
+    try:
+        UUID(text)
+    except ValueError:
+        raise InvalidInput(f"{option} {text!r} is not a UUID") from None
+    return text
+
+
 def typed(text: str) -> bool | int | float | str:
     """``true`` and ``false``, whole and other finite numbers, else text; in quotes always text."""
     if len(text) >= 2 and text[0] == text[-1] and text[0] in "'\"":

@@ -10,10 +10,10 @@ import base64
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
-from rainbow.errors import Denied, InvalidSettings
+from rainbow.errors import Denied
+from rainbow.security import bearer
 from rainbow.settings import Settings, secret
 
 WITHOUT = (
@@ -30,19 +30,6 @@ def peek(token: str) -> dict[str, Any]:
     except (IndexError, ValueError):
         return {}
     return claims if isinstance(claims, dict) else {}
-
-
-def read_token_file(path: Path) -> str:
-    """The token in a file. Raises InvalidSettings."""
-    try:
-        text = path.read_text().strip()
-    except (OSError, UnicodeDecodeError) as exc:
-        raise InvalidSettings(
-            f"token file {path} cannot be read: {getattr(exc, 'strerror', None) or 'no text'}"
-        ) from None
-    if not text:
-        raise InvalidSettings(f"token file {path} is empty")
-    return text
 
 
 def _opens(token: str) -> tuple[bool, int]:
@@ -72,9 +59,9 @@ class Credentials:
         """Raises InvalidSettings for a token file that cannot be read."""
         own = secret(settings.token)
         if own is None and settings.token_file is not None and token is None:
-            own = read_token_file(settings.token_file)
+            own = bearer.read_file(settings.token_file)
         return Credentials(
-            only=token,
+            only=None if token is None else bearer.given(token),
             own=own,
             clusters={c.name: c.token.get_secret_value() for c in settings.clusters},
             served=settings.cluster.name,

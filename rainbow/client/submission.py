@@ -23,8 +23,9 @@ class JobFields(TypedDict, total=False):
 
     `jobspec` is a mapping, YAML or JSON text, or the path of a file. `duration` is in seconds, or text (``"1h"``).
     `match` and `selection` name a plugin, or are ``{"name": …, "options": {…}}``. `hold` is how many seconds to wait
-    for a cluster when none can take the job now. `priority` is 0 to 31. `expires` is RFC 3339 text, a datetime, or
-    seconds since 1970; one without a zone is local time. `id` is a UUID: submitting the same again runs it once.
+    for a cluster when none can take the job now. `priority` is 1 to 31, Flux's urgency (0, its hold, is refused).
+    `expires` is RFC 3339 text, a datetime, or seconds since 1970; one without a zone is local time. `id` is a UUID:
+    submitting the same again runs it once.
     """
 
     id: str

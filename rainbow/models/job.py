@@ -207,7 +207,7 @@ class SubmitRequest(Wire):
     selection: Annotated[Algorithm, BeforeValidator(_algorithm)] | None = None
     satisfy_only: bool = False
     hold: Annotated[float, Field(ge=0, le=30 * 86400)] = 0.0
-    priority: Annotated[int, Field(ge=0, le=31), Whole] = 16
+    priority: Annotated[int, Field(ge=1, le=31), Whole] = 16  # 0 would be Flux's hold: nothing here holds a job
     expires: Timestamp | None = None
 
     @model_validator(mode="before")

@@ -27,6 +27,7 @@ import jwt
 from rainbow.errors import Denied, InvalidInput, InvalidSettings
 from rainbow.models.cluster import Revocation
 from rainbow.paths import make_folder
+from rainbow.security.bearer import bare, oddity
 
 ALGORITHM = "HS256"
 AUDIENCE = "rainbow"
@@ -203,10 +204,11 @@ def issue(
 def verify(ring: KeyRing, token: str, *, now: float | None = None) -> Principal:
     """Who `token` speaks for. Raises Denied, saying why (with the measured skew where clocks differ)."""
     moment = time.time() if now is None else now
+    token = bare(token)
     try:
         kid = jwt.get_unverified_header(token).get("kid")
     except (jwt.PyJWTError, ValueError, TypeError):
-        raise Denied("the token is not a token: ask for one with `rainbow token issue`") from None
+        raise Denied(f"the token is not a token ({oddity(token)}): ask for one with `rainbow token issue`") from None
     key = ring.key(kid) if isinstance(kid, str) else None
     if key is None:
         raise Denied("the token is signed with a key this rainbow does not know: ask for a new one")
@@ -306,7 +308,7 @@ class Verifier:
 
         For messages that cost much to decode: at most the first few tokens are verified.
         """
-        given = [bearer[7:].strip()] if isinstance(bearer, str) and bearer[:7].lower() == "bearer " else []
+        given = [bearer] if isinstance(bearer, str) else []
         given += (found[0].decode() for found in islice(_IN_BODY.finditer(body), _LOOKED_AT))
         known: list[Principal] = []
         for token in given:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import subprocess
@@ -111,8 +112,11 @@ def test_a_file_that_cannot_be_used_is_named(boom: _Boom, capsys: Any) -> None:
         (["frob"], "no such command 'frob' (see `rainbow --help`)"),
         (["submt", "x"], "Did you mean 'submit'?"),
         (["submit"], "say what to run"),
-        (["submit", "-N", "two", "hostname"], "'-N'"),
-        (["submit", "-N", "0", "hostname"], "'-N'"),
+        (["submit", "-N", "two", "hostname"], "'-N' / '--nodes': must be a whole number"),
+        (["submit", "-N", "0", "hostname"], "'-N' / '--nodes': must be at least 1"),
+        (["submit", "--priority", "0", "hostname"], "'--priority': must be at least 1"),
+        (["submit", "--id", "abc", "hostname"], "--id 'abc' is not a UUID"),
+        (["clusters", "drian", "blue"], "no such command 'drian': did you mean 'drain'?"),
         (["submit", "--nope", "hostname"], "no such option: --nope"),
         (["submit", "--select-option", "a=b", "hostname"], "--select-option needs --select"),
         (["status"], "missing argument 'ID'"),
@@ -195,3 +199,15 @@ def test_without_anything_help_is_shown(capsys: Any) -> None:
     assert exits.run([]) == 0
     assert "Usage: rainbow" in capsys.readouterr().out
     assert app.app is not None
+
+
+@pytest.mark.parametrize("program", ["rainbow_agents.cli", "rainbow_workers.cli"])
+def test_wrong_use_of_the_other_programs_is_one_line_too(program: str, monkeypatch: Any, capsys: Any) -> None:
+    main = importlib.import_module(program).main
+    monkeypatch.setattr(sys, "argv", ["program", "frob"])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 2
+    said = capsys.readouterr().err
+    assert "frob" in said
+    assert said.count("\n") == 1

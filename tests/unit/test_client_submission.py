@@ -43,7 +43,7 @@ def test_what_is_left_out_is_not_sent_and_what_is_given_is() -> None:
             "selection": {"name": "first", "options": {"a": (1, 2)}},
             "environment": {"A": "b"},
             "expires": datetime(2030, 1, 1, tzinfo=UTC),
-            "priority": 0,
+            "priority": 1,
             "hold": 1.5,
         }
     )
@@ -57,7 +57,7 @@ def test_what_is_left_out_is_not_sent_and_what_is_given_is() -> None:
         "selection": {"name": "first", "options": {"a": [1, 2]}},
         "environment": {"A": "b"},
         "expires": 1893456000.0,
-        "priority": 0,
+        "priority": 1,
         "hold": 1.5,
     }
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import time
 from datetime import datetime, timedelta
@@ -97,6 +98,7 @@ def test_a_time_names_its_zone_in_messages_and_is_local_here(monkeypatch: pytest
         ({"id": "00000000-0000-0000-0000-000000000000"}, "nil UUID"),
         ({"nodes": 0}, "field 'nodes': must be at least 1"),
         ({"priority": 32}, "field 'priority': must be at most 31"),
+        ({"priority": 0}, "field 'priority': must be at least 1"),
         ({"command": 3}, "field 'command': must be a list"),
         ({"nodse": 3}, "unknown field 'nodse': did you mean 'nodes'?"),
         ({"zzz": 3}, "unknown field 'zzz'$"),
@@ -130,3 +132,30 @@ def test_time_running_out_is_pythons_own_error() -> None:
     assert issubclass(TimedOut, TimeoutError)
     assert issubclass(TimedOut, RainbowError)
     assert str(TimedOut("not yet")) == "not yet"
+
+
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        (gzip.compress(b"{}"), "compressed with gzip"),
+        (b"\x28\xb5\x2f\xfd{}", "compressed with zstd"),
+        ("{}".encode("utf-16"), "is UTF-16"),
+    ],
+)
+@pytest.mark.parametrize("kind", [codec.JSON, codec.MSGPACK])
+def test_a_message_that_is_not_plain_is_named(body: bytes, words: str, kind: str) -> None:
+    with pytest.raises(InvalidInput, match=words):
+        codec.decode(body, kind)
+
+
+def test_a_byte_order_mark_is_no_part_of_a_message() -> None:
+    text = codec.encode_json({"command": ["true"]}).decode()
+    assert codec.decode(text.encode("utf-8-sig"), codec.JSON) == {"command": ["true"]}
+
+
+def test_keys_that_are_misspelt_in_a_jobspec_are_told_the_nearest() -> None:
+    text = json.dumps(_V1)
+    slips = (('"%s": {', "count", "cuont"), ('"%s": 1, "label"', "count", "cuont"), ('"%s"', "tasks", "taks"))
+    for where, right, wrong in slips:
+        with pytest.raises(InvalidInput, match=f"unknown key '{wrong}'; did you mean '{right}'"):
+            read(text.replace(where % right, where % wrong))

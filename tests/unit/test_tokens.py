@@ -11,10 +11,12 @@ from typing import Any
 import jwt
 import pytest
 
+from rainbow import settings
+from rainbow.client.credentials import Credentials
 from rainbow.errors import Denied, InvalidInput, InvalidSettings
 from rainbow.models.cluster import Revocation
 from rainbow.security import tokens
-from rainbow.security.tokens import KeyRing, Verifier
+from rainbow.security.tokens import KeyRing, Verifier, issue, verify
 
 RING = KeyRing.generate()
 NOW = 1_800_000_000.0
@@ -264,3 +266,45 @@ def test_a_ring_that_cannot_be_used(tmp_path: Path, spoil: Callable[[Path], None
     with pytest.raises(InvalidSettings) as caught:
         KeyRing.load(path)
     assert "00" * 31 not in str(caught.value)
+
+
+_ODD = ["{}\n", "{}\r\n", "  {}\t", "Bearer {}", "bearer  {}\n", "'{}'", '"Bearer {}"', "\ufeff{}"]
+
+
+@pytest.mark.parametrize("form", _ODD)
+def test_what_stands_around_a_token_is_no_part_of_it(form: str, tmp_path: Path) -> None:
+    """One rule for settings, environment, files, options, messages and headers."""
+    token = issue(RING, sub="ann", role="submit", ttl=60)
+    odd = form.format(token)
+    assert verify(RING, odd).sub == Verifier(RING).verify(odd).sub == "ann"
+    assert [p.sub for p in Verifier(RING).somebody(b"{}", odd)] == ["ann"]
+    file = tmp_path / "token"
+    file.write_text(odd)
+    for environ in ({"RAINBOW_TOKEN": odd}, {"RAINBOW_TOKEN": f"@{file}"}, {"RAINBOW_TOKEN_FILE": str(file)}):
+        loaded = settings.load(None, {**environ, "HOME": str(tmp_path), "XDG_CONFIG_HOME": str(tmp_path)})
+        assert Credentials.from_settings(loaded).for_submission() == [token]
+    for given in (odd, f"@{file}"):
+        assert Credentials.from_settings(settings.Settings(), given).for_submission() == [token]
+    listed = settings.Settings.model_validate({"clusters": [{"name": "blue", "token": odd}]})
+    assert Credentials.from_settings(listed).for_submission() == [token]
+
+
+@pytest.mark.parametrize(
+    ("bad", "words"),
+    [
+        ("", "it is empty"),
+        ("a b", "white space"),
+        ("a.b", "2 parts"),
+        ("@file", "names a file"),
+        ("a.b.c", "first part"),
+    ],
+)
+def test_it_is_said_what_is_odd_about_a_token(bad: str, words: str) -> None:
+    assert words in denied(bad)
+
+
+def test_a_token_file_that_cannot_be_used(tmp_path: Path) -> None:
+    (tmp_path / "empty").write_text(" \n")
+    for name, words in (("empty", "is empty"), ("none", "cannot be read: No such file")):
+        with pytest.raises(InvalidSettings, match=words):
+            Credentials.from_settings(settings.Settings(), f"@{tmp_path / name}")

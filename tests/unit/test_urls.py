@@ -12,7 +12,8 @@ from rainbow.brokers import ConnectOptions, connect
 from rainbow.errors import InvalidSettings
 from rainbow.logs import redact as redact_text
 from rainbow.security import scopes
-from rainbow.urls import addresses, redact, split
+from rainbow.urls import addresses, redact, split, usual
+from rainbow_workers.stores import StoreOptions, open_store
 
 SECRET = "hunter2"
 
@@ -160,3 +161,31 @@ def test_no_part_of_a_url_that_cannot_be_read_is_shown(url: str) -> None:
     assert "super" not in str(refused.value)
     assert "secret" not in str(refused.value)
     assert "percent-encode" in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("url", "usually"),
+    [
+        ("valkey://u:p@h/0", "redis://u:p@h/0"),
+        ("valkeys://h/0", "rediss://h/0"),
+        ("valkey+sentinel://a,b/main/0", "redis+sentinel://a,b/main/0"),
+        ("pyamqp://a/v", "amqp://a/v"),
+        ("pyamqp://a/v,amqp://b/v", "amqp://a/v,amqp://b/v"),
+        ("amqp://u:valkey://@a/v", "amqp://u:valkey://@a/v"),
+    ],
+)
+def test_other_spellings_of_a_scheme(url: str, usually: str, tmp_path: Path) -> None:
+    assert usual(url) == usually
+    file = tmp_path / "c.json"
+    file.write_text(json.dumps({"store": {"url": url}}))
+    if "://@" not in url:
+        assert settings.load(file).store.url.get_secret_value() == usually
+
+
+@pytest.mark.parametrize("url", ["sentinel://h/x/0", "redis+sentinel://h/x/0"])
+def test_sentinel_is_for_the_store(url: str) -> None:
+    with pytest.raises(InvalidSettings, match=r"serves the store \(store.url\)"):
+        connect(ConnectOptions(url))
+    if url.startswith("sentinel"):
+        with pytest.raises(InvalidSettings, match=r"redis\+sentinel://HOST:PORT"):
+            open_store(StoreOptions(url))

@@ -155,7 +155,7 @@ def main() -> None:
     """Run, and turn errors into one line and an exit code."""
     from rainbow.program import run as run_program
 
-    run_program("rainbow-scheduler", app)
+    run_program("rainbow-scheduler", lambda: app(prog_name="rainbow-scheduler", standalone_mode=False))
 
 
 if __name__ == "__main__":

@@ -12,11 +12,12 @@ from collections.abc import Callable
 
 from rainbow import brokers
 from rainbow.brokers.base import Broker
-from rainbow.client.credentials import peek, read_token_file
+from rainbow.client.credentials import peek
 from rainbow.client.rpc import Rpc
 from rainbow.errors import InvalidSettings, TimedOut, Unavailable
 from rainbow.resources.graph.json_stream import Blocks
 from rainbow.resources.readers.summary import Summary
+from rainbow.security import bearer
 from rainbow.security.enrollment import code
 from rainbow.settings import Settings, connect_options, secret
 from rainbow_agents.discovery import discover
@@ -97,7 +98,7 @@ def _ask(
 def _pass(settings: Settings) -> str:
     token = secret(settings.token)
     if token is None and settings.token_file is not None:
-        token = read_token_file(settings.token_file)
+        token = bearer.read_file(settings.token_file)
     if token is None:
         raise InvalidSettings(
             "only tokens open this broker (broker.oauth): set token or token_file to what `rainbow enroll pass` prints"

@@ -9,6 +9,7 @@ import typer
 
 from rainbow.cli.options import Json
 from rainbow.cli.render import output
+from rainbow.errors import InvalidGraph
 
 
 def satisfy(
@@ -88,9 +89,10 @@ def _answer_rows(rows: Path, base: Path | None, as_json: bool) -> None:
 
 
 def _say(answer: dict[str, Any], with_graph: bool) -> None:
-    cluster = answer["cluster"] or "jobspec"
-    if answer["error"] is not None:
-        output.note(f"{cluster}: invalid: {answer['error']['message']}")
+    error = answer["error"]
+    cluster = answer["cluster"] or ("graph" if error and error["code"] == InvalidGraph.code else "jobspec")
+    if error is not None:
+        output.note(f"{cluster}: invalid: {error['message'].removeprefix(f'{cluster}: ')}")
     elif not with_graph:
         output.line("the jobspec is valid")
     elif answer["match"]:

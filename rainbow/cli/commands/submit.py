@@ -13,7 +13,7 @@ from rainbow.cli.options import Clusters, Config, Json, Limit, Token
 from rainbow.cli.render import output, records
 from rainbow.cli.scripts import document_of, with_script
 from rainbow.cli.session import client, interruptible
-from rainbow.cli.values import moment, pairs, text_of_stdin, time_limit, typed
+from rainbow.cli.values import moment, pairs, text_of_stdin, time_limit, typed, uuid
 
 if TYPE_CHECKING:
     from rainbow.client import Client, Job
@@ -82,7 +82,6 @@ def submit(
 
 #: Options that are fields of a submission as they are, by the name of the option.
 _PLAIN = {
-    "job_id": "id",
     "nodes": "nodes",
     "tasks": "tasks",
     "cores": "cores_per_task",
@@ -110,6 +109,7 @@ def _fields(said: Mapping[str, Any]) -> dict[str, Any]:
     requires, env, duration, expires = (said[name] for name in ("requires", "env", "duration", "expires"))
     fields = {
         **{field: said[option] for option, field in _PLAIN.items()},
+        "id": None if said["job_id"] is None else uuid(said["job_id"], "--id"),
         "command": said["command"] if script is not None else _command(said["command"]),
         "jobspec": _jobspec(said["jobspec"]),
         "duration": None if duration is None else time_limit(duration, "-t"),

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from contextlib import suppress
+from difflib import get_close_matches
 from json import dumps
 from typing import Any
 
@@ -111,10 +112,10 @@ def read_vertex(vertex: Any, path: Path, version: int = 1, lenient: bool = False
     kind = vertex.get("type")
     if type(kind) is not str:
         raise invalid((path, "type"), f"the type of a resource is text, not {shown(kind)}")
-    if "count" not in vertex:
-        raise invalid((path, "count"), "missing; say how many")
     if not lenient and not _VERTEX.issuperset(vertex):
         _wrong_keys(vertex, _VERTEX, frozenset(), path)
+    if "count" not in vertex:
+        raise invalid((path, "count"), "missing; say how many")
     # RFC 25 leaves it open, and Flux takes it: no gpus asked for.
     count = read_count(vertex["count"], (path, "count"), 0 if kind == "gpu" and version == 1 else 1)
     children: tuple[Want, ...] = ()
@@ -313,7 +314,11 @@ def _job_name(system: dict[str, Any] | None) -> str | None:
 def _wrong_keys(given: dict[str, Any], known: frozenset[str], needed: frozenset[str], path: Path) -> None:
     """Say which key is missing or unknown. Only called when one is."""
     missing = sorted(needed - given.keys())
+    unknown = sorted(given.keys() - known, key=str)
+    for key in unknown:
+        near = get_close_matches(str(key), known - given.keys(), 1)
+        if near:
+            raise invalid(path, f"unknown key {shown(key)}; did you mean {near[0]!r}?")
     if missing:
         raise invalid((path, missing[0]), "missing")
-    unknown = sorted(given.keys() - known)
     raise invalid(path, f"unknown key {shown(unknown[0])}; the keys are {', '.join(sorted(known))}")

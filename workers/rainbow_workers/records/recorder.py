@@ -131,7 +131,7 @@ class Recorder(Task):
     def _cancels(self, senders: Sequence[Sender | None], recorded: Sequence[Recorded]) -> list[Message]:
         """Cancels of jobs that their clusters report again after the store lost the record.
 
-        The client that cancelled one meanwhile was told that it will be cancelled: which cluster had it was not known then.
+        The client that cancelled one meanwhile was told that it will be cancelled: its cluster was not known then.
         """
         out: list[Message] = []
         for sender, result in zip(senders, recorded, strict=True):

@@ -180,8 +180,8 @@ class Registrar(Task):
     def _caller(self, request: AnyRequest, delivery: Delivery) -> Principal:
         token = request.token
         bearer = delivery.headers.get("authorization")
-        if token is None and isinstance(bearer, str) and bearer[:7].lower() == "bearer ":
-            token = bearer[7:].strip()
+        if token is None and isinstance(bearer, str):
+            token = bearer
         if token is not None:
             caller = self._verifier.verify(token)
             check_body(caller, delivery.body)

@@ -159,8 +159,8 @@ class SubmissionReader:
         """Everyone the tokens speak for. Of several tokens bad ones are dropped, as long as one is good."""
         tokens = [*([request.token] if request.token else []), *(request.tokens or ())]
         bearer = delivery.headers.get(AUTHORIZATION)
-        if isinstance(bearer, str) and bearer[:7].lower() == "bearer ":
-            tokens.append(bearer[7:].strip())
+        if isinstance(bearer, str):
+            tokens.append(bearer)
         if not tokens:
             raise Denied("no token: put one into `token`, or into the header `authorization: Bearer TOKEN`")
         good: list[Principal] = []

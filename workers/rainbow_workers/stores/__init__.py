@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import cast
 
 from rainbow import plugins
 from rainbow.brokers import Tls
 from rainbow.errors import InvalidSettings
 from rainbow.paths import check_socket
-from rainbow.urls import addresses, redact, split
+from rainbow.urls import addresses, redact, split, usual
 from rainbow_workers.stores.base import Store
 
 _SCHEMES = {"redis": "redis", "rediss": "redis", "rediss+sentinel": "redis", "unix": "redis", "memory": "memory"}
@@ -31,16 +31,19 @@ class StoreOptions:
 def open_store(options: StoreOptions) -> Store:
     """Connect to the store at ``options.url``.
 
-    Schemes: ``redis(s)://``, ``redis(s)+sentinel://``, ``unix://``, ``memory://NAME`` (inside this process),
-    ``PLUGIN+SCHEME://`` for others.
+    Schemes: ``redis(s)://``, ``valkey(s)://``, each also as ``redis(s)+sentinel://``, ``unix://``, ``memory://NAME``
+    (inside this process), ``PLUGIN+SCHEME://`` for others.
 
     Raises:
         InvalidSettings: The URL has no scheme.
         UnknownPlugin: No plugin serves the scheme.
     """
+    options = replace(options, url=usual(options.url))
     check_socket(options.url)
     scheme = split(addresses(options.url, "store")[0], "store").scheme
     name = _SCHEMES.get(scheme) or scheme.partition("+")[0]
+    if name == "sentinel":
+        raise InvalidSettings("store URL sentinel://...: use redis+sentinel://HOST:PORT,HOST:PORT/SERVICE/DB")
     if not name:
         raise InvalidSettings(f"store URL {redact(options.url)!r} has no scheme: use redis://HOST/0")
     return cast(Store, plugins.load("rainbow.stores", name)(options))
