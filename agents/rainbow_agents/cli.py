@@ -151,13 +151,14 @@ def _run(**options: Any) -> None:
     import signal
     import threading
 
-    from rainbow import logs, settings
+    from rainbow import exposure, logs, settings
     from rainbow.errors import RainbowError
     from rainbow.program import up
     from rainbow_agents.agent import Agent
 
     loaded = _settings(**options)
     logs.setup(loaded.log_level, loaded.log_format, settings.secrets(loaded))
+    exposure.warn_if_exposed(options["config"])
     log = logging.getLogger("rainbow_agents")
     agent = Agent(loaded)
     hangup = threading.Event()

@@ -20,7 +20,7 @@ from rainbow_agents.identity import Identity
 from rainbow_agents.intake.admission.policies import Load, Policy
 from rainbow_agents.intake.bids import Bidder
 from rainbow_agents.intake.finalizer import Finalizer
-from rainbow_agents.intake.freshness import Freshness
+from rainbow_agents.intake.freshness import Contact, Freshness
 from rainbow_agents.intake.gate import IntakeGate
 from rainbow_agents.intake.held_jobs import HeldJobReconciler
 from rainbow_agents.intake.in_flight import InFlight
@@ -91,7 +91,10 @@ class Parts:
         self.executor = core.factory.executor(core.identity.owner, self.listener)
         publisher = Publisher(broker, core.cluster, core.registrar)
         self.outbox = Outbox(core.journal, publisher, lambda: self._epochs.drained())
-        self._epochs = EpochReporter(core.cluster, broker, core.journal, core.registrar, wake=self.outbox.wake)
+        self._contact = Contact(core.journal.epochs.confirmed_at)
+        self._epochs = EpochReporter(
+            core.cluster, broker, core.journal, core.registrar, contact=self._contact, wake=self.outbox.wake
+        )
         self.heartbeat = self._build_heartbeat()
         self.follower = Follower(
             core.journal,
@@ -138,6 +141,7 @@ class Parts:
             counts=core.journal.counts,
             each=core.tick,
             heard=self._epochs.heard,
+            contact=self._contact,
         )
 
     def _build_commands(self) -> Commands:
@@ -167,7 +171,7 @@ class Parts:
             inbox=router.outcomes,
             settle_within=core.settle_within,
             on_accept=lambda _: core.report_due.set(),
-            doubt=Freshness(lambda: core.journal.epochs.reported).doubt,
+            doubt=Freshness(lambda: core.journal.epochs.reported, lambda: self._contact.missed).doubt,
             on_doubt=lambda keys: self._held_jobs.confirm(keys),
         )
         receiver = Receiver(

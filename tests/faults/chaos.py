@@ -5,7 +5,7 @@
 
 Two schedulers, a registrar, a recorder and the agents of three clusters run as programs of their own on a private
 RabbitMQ and Redis, each behind a TCP proxy of its own; a submitter sends jobs all the while, cancels some, and sends
-some that were confirmed a second time. Faults
+some that were confirmed a second time. A fourth cluster lies about the jobs of the others. Faults
 come from the seed alone, so a seed that found something shows the same faults again (though not the same instants
 within the programs). Several overlap. In the end all is healed, and then:
 
@@ -40,6 +40,8 @@ from typing import Any
 import redis
 
 from faults.chaos_servers import Links, Nodes, Rabbit, Sentinels, Shape, Store, start_servers
+from faults.liar import CLUSTER, Liar
+from faults.liar import NAME as LIAR
 from processes import Site
 from rainbow import codec, topology
 from rainbow.brokers import ConnectOptions, connect
@@ -619,6 +621,8 @@ class Tap:
         consumer = self._broker.consume(TAP, prefetch=1000)
         while got := consumer.take(1000, 2.0):
             for delivery in got:
+                if delivery.headers.get(CLUSTER) == LIAR:
+                    continue  # its word alone is no news of a job
                 data = codec.decode(delivery.body, delivery.content_type)
                 for event in data.get("events", [data]):
                     if event["state"] in TERMINAL:
@@ -740,14 +744,17 @@ def run(
         load = Load(yard, seed)
         load.start()
         time.sleep(3.0)  # RabbitMQ 3.10 may lose a quorum queue for good when it is killed as it is being declared
+        liar = Liar(yard.amqp_url(), yard.site.token(LIAR, "register", LIAR), seed)
+        liar.start()
         happening = Faults(yard, seed, note)
         happening.run(seconds)
+        liar.stop()
         yard.heal()
         note("healed")
         load.stop()
         verdict = judge(yard, load, tap, note)
-        verdict.problems += [*load.problems, *happening.problems]
-        verdict.facts |= {"seed": seed, "seconds": seconds, "faults": dict(happening.count)}
+        verdict.problems += [*load.problems, *happening.problems, *liar.problems]
+        verdict.facts |= {"lies": liar.lies, "seed": seed, "seconds": seconds, "faults": dict(happening.count)}
         tap.close()
         return verdict
     finally:

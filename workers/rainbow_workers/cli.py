@@ -32,7 +32,7 @@ def run(
     declare: Annotated[bool, typer.Option(help="Declare exchanges and queues on start.")] = True,
 ) -> None:
     """Run the workers: schedule submissions, keep the registry, record events, place anew what comes back."""
-    from rainbow import logs, settings
+    from rainbow import exposure, logs, settings
     from rainbow.errors import InvalidInput
     from rainbow.program import up
     from rainbow_workers import metrics
@@ -40,6 +40,7 @@ def run(
 
     given = settings.load(config)
     logs.setup(given.log_level, given.log_format, settings.secrets(given))
+    exposure.warn_if_exposed(config)
     workers = tuple(only) if only else WORKERS
     unknown = [w for w in workers if w not in WORKERS]
     if unknown:

@@ -15,6 +15,7 @@ from typing import Any
 
 from rainbow import topology
 from rainbow.brokers.base import Broker, Message
+from rainbow_agents.intake.freshness import Contact
 from rainbow_agents.journal import Journal
 from rainbow_agents.registration.client import RegistrationClient
 
@@ -36,6 +37,7 @@ class EpochReporter:
         journal: Journal,
         registrar: RegistrationClient,
         *,
+        contact: Contact,
         wake: Callable[[], None],
         clock: Callable[[], float] = time.time,
     ) -> None:
@@ -43,22 +45,32 @@ class EpochReporter:
         self._broker = broker
         self._journal = journal
         self._registrar = registrar
+        self._contact = contact
         self._wake = wake
         self._clock = clock
         self._wanted = 0
+        #: When the registrar was asked that named the epoch `_wanted`, and its `alive_after`.
+        self._named: tuple[float, object] = (0.0, None)
 
-    def heard(self, reply: Mapping[str, Any]) -> None:
+    def heard(self, reply: Mapping[str, Any], asked_at: float) -> None:
         """A reply of the registrar: ``epoch`` is the store's, ``reported`` the one that is recorded for this cluster.
+
+        Args:
+            reply: What the registrar answered to a report.
+            asked_at: When it was asked, in the contact's time.
 
         Raises:
             JournalDown: Nothing was changed; the next reply is taken instead.
         """
         epoch, recorded = reply.get("epoch"), reply.get("reported")
-        if not isinstance(epoch, int) or not epoch:
-            return  # a registrar of an earlier release
+        alive_after = reply.get("alive_after")
         epochs = self._journal.epochs
+        if not isinstance(epoch, int) or not epoch:
+            self._contact.heard(asked_at, alive_after)  # a registrar of an earlier release
+            return
         if epoch == epochs.reported:
             epochs.confirm()
+            self._contact.heard(asked_at, alive_after)
             if recorded != epoch:
                 self._wanted = epoch
                 self._wake()
@@ -66,7 +78,7 @@ class EpochReporter:
         since = min(self._clock(), epochs.confirmed_at or self._clock()) - AGAIN
         count = self._journal.outbox.republish(self._clock() - since)
         log.info("%d jobs are reported for epoch %d of the store", count, epoch, extra={"action": "report-again"})
-        self._wanted = epoch
+        self._wanted, self._named = epoch, (asked_at, alive_after)
         self._wake()
 
     def drained(self) -> None:
@@ -83,6 +95,7 @@ class EpochReporter:
         message = Message(topology.EVENTS, key, body, headers=dict(self._registrar.headers(body)))
         self._broker.publish([message]).check(_CONFIRM)
         self._journal.epochs.report(epoch)
+        self._contact.heard(*self._named)
         if self._wanted == epoch:
             self._wanted = 0
 

@@ -14,6 +14,7 @@ from rainbow.client.rpc import Rpc
 from rainbow.errors import BadCredentials, Denied, NotFound, RainbowError
 from rainbow.settings import AgentSettings
 from rainbow_agents.executors.base import Ended, Executor, ExecutorDown, Started, SubmissionKey, Usage
+from rainbow_agents.intake.freshness import Contact
 from rainbow_agents.registration.client import RegistrationClient
 
 log = logging.getLogger(__name__)
@@ -77,7 +78,8 @@ class Heartbeat:
         state: Callable[[], str],
         counts: Callable[[], Mapping[str, int]],
         each: Callable[[], None] = lambda: None,
-        heard: Callable[[Mapping[str, Any]], None] = lambda _: None,
+        heard: Callable[[Mapping[str, Any], float], None],
+        contact: Contact,
     ) -> None:
         self._executor = executor
         self._values = values
@@ -90,6 +92,7 @@ class Heartbeat:
         self._counts = counts
         self._each = each
         self._heard = heard
+        self._contact = contact
         #: The registration after which a reply was asked for.
         self._asked = -1
         self._changed = report_due
@@ -160,10 +163,12 @@ class Heartbeat:
             serial = self._registrar.serial
             if ask or serial != self._asked:
                 self._asked_at = time.monotonic()
-                self._heard(self._rpc.call(request, timeout=min(5.0, self._every)))
+                asked_at = self._contact.now()
+                self._heard(self._rpc.call(request, timeout=min(5.0, self._every)), asked_at)
                 self._asked = serial
             else:
                 self._rpc.send(request, timeout=min(10.0, self._every))
+                self._contact.reported()
         except BadCredentials:
             raise
         except (Denied, NotFound) as exc:

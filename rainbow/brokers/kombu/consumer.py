@@ -14,6 +14,9 @@ from rainbow.errors import (
     NotFound,
 )
 
+#: After so many seconds without a message, a consumer that has to poll does it so many times less often.
+_QUIET_AFTER, _QUIETER = 10.0, 5
+
 
 class KombuConsumer(SessionThread):
     """A Consumer in a thread of its own."""
@@ -34,6 +37,7 @@ class KombuConsumer(SessionThread):
         self._look_at = 0.0
         self._look = Backoff(first=0.1, most=5.0)
         self._pause = 0.0
+        self._arrived_at = time.monotonic()
         self._check_at = 0.0
 
     # -- its user's threads
@@ -99,7 +103,7 @@ class KombuConsumer(SessionThread):
             self._check_queue(session)
         arrived = session.poll(room, 0.02 if self._held else 0.2)
         if arrived:
-            self._pause = 0.0
+            self._pause, self._arrived_at = 0.0, time.monotonic()
             with self._wake:
                 for d in arrived:
                     self._held[id(d)] = d
@@ -107,7 +111,8 @@ class KombuConsumer(SessionThread):
                     self._buffer.append(d)
                 self._wake.notify_all()
         elif session.idle is not None:
-            self._pause = min(session.idle, max(0.002, self._pause * 1.5))
+            quiet = time.monotonic() - self._arrived_at > _QUIET_AFTER
+            self._pause = min(session.idle * (_QUIETER if quiet else 1), max(0.002, self._pause * 1.5))
             self._wait(self._pause)
 
     def _wait(self, seconds: float) -> None:

@@ -209,7 +209,7 @@ class RabbitMQBroker:
 
     def _add_replies(self, replies: ReplyConsumer) -> None:
         self._reply_consumers.append(replies)
-        self._publisher.add_replies(replies)
+        self._publisher.replies.add(replies)
 
     def _replies_gone(self, replies: ReplyConsumer) -> None:
         if replies in self._reply_consumers:

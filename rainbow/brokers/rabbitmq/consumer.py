@@ -417,7 +417,7 @@ class ReplyConsumer:
 
     def end(self) -> None:
         self._buffer.close()
-        self._publisher.remove_replies(self)
+        self._publisher.replies.remove(self)
         self._gone(self)
 
     def refuse(self, error: RainbowError) -> None:

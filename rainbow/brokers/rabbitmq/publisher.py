@@ -8,32 +8,31 @@ or when its time is up.
 from __future__ import annotations
 
 import logging
-import re
 import threading
 import time
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 from pika import exceptions as pika_exceptions
 from pika.spec import Basic
 
 from rainbow.backoff import Backoff
-from rainbow.brokers.base import REPLIES, Message, Receipt
+from rainbow.brokers.base import Message, Receipt
+from rainbow.brokers.rabbitmq import refusals
 from rainbow.brokers.rabbitmq.confirm_watch import ConfirmWatch
 from rainbow.brokers.rabbitmq.loop import IoThread
+from rainbow.brokers.rabbitmq.reply_sinks import ReplySinks
+from rainbow.brokers.rabbitmq.second_try import SecondTry
 from rainbow.brokers.rabbitmq.wire import Connection, properties, publish_frames, publish_method
 from rainbow.errors import (
     BadCredentials,
     BrokerBlocked,
-    Denied,
     InvalidInput,
     PublishFailed,
-    QueueFull,
     RainbowError,
     TooLarge,
-    Unroutable,
 )
 
 log = logging.getLogger(__name__)
@@ -42,6 +41,8 @@ log = logging.getLogger(__name__)
 BLOCKED_GRACE = 1.0
 #: How often time limits are looked at, in seconds.
 TICK = 0.5
+#: Seconds between two replacements of a channel that is nacked: a queue that is full at times looks like a stale one.
+REPLACED_AFTER = 5.0
 #: Frames are handed to the socket in pieces of about this many bytes.
 PIECE = 1 << 16
 
@@ -57,12 +58,6 @@ class _Slot:
     returned: RainbowError | None = None
 
 
-class ReplySink(Protocol):
-    """Gets every answer to what is published here (see `consumer.ReplyConsumer`), in the I/O thread."""
-
-    def answer(self, method: Any, props: Any, body: bytes) -> None: ...
-
-
 class Publisher:
     """All methods but `publish` and the properties run in the I/O thread."""
 
@@ -75,6 +70,10 @@ class Publisher:
         self._timeout = publish_timeout
         self._address = address
         self._watch = ConfirmWatch(address)
+        self._second_try = SecondTry(self._tried_again, self._channel_is_stale)
+        #: To be replaced once nothing is in flight on it: it sends to leaders of queues that are not leaders any more.
+        self._stale = False
+        self._replaced_at = -REPLACED_AFTER
         self._room = threading.Condition()
         self._in_flight = 0
         #: Those among them that have their outcomes, and make room at the next `make_room`.
@@ -93,8 +92,8 @@ class Publisher:
         self._down: RainbowError | None = None
         self.blocked: str | None = None
         self._blocked_long = False
-        self._replies: list[ReplySink] = []
-        self._replying = False
+        #: Whoever waits for answers to what is published here.
+        self.replies = ReplySinks()
         #: Asked to renew the secret when the broker says that ours has run out.
         self.on_expired_secret: Any = None
 
@@ -172,7 +171,7 @@ class Publisher:
             self._io.at_end_of_turn(self._flush)
 
     def _flush(self) -> None:
-        if not self._ready or self.blocked is not None or self._connection is None or not self._outbox:
+        if not self._ready or self._stale or self.blocked is not None or self._connection is None or not self._outbox:
             return
         outbox, sent, tag = self._outbox, self._sent, self._next
         number, frame_max = self._channel.channel_number, self._connection.frame_max
@@ -223,42 +222,48 @@ class Publisher:
             slot = sent.pop(t, None)
             if slot is None:
                 continue
-            outcome = slot.returned
-            if outcome is None and not ok:
-                m = slot.message
-                outcome = QueueFull(
-                    f"a queue for {m.routing_key!r} from exchange {m.exchange!r} took no message: it is full"
-                )
-            self._settle(slot, outcome)
+            if slot.returned is None and not ok:
+                self._second_try.add(slot)
+            else:
+                self._settle(slot, slot.returned)
         low, following = self._low, self._next
         while low < following and low not in sent:
             low += 1
         self._low = low
         if ok:
             self._backoff.reset()
+        if self._stale and not sent:
+            self._replace("its queues have other leaders")
+
+    def _tried_again(self, slot: _Slot, outcome: RainbowError | None) -> None:
+        self._finish([(slot, outcome)])
+
+    def _channel_is_stale(self) -> None:
+        """A new channel was confirmed what this one was not. Answers arrive on the channel of their questions: one
+        that waits for answers stays, and each nack costs a second try.
+        """
+        now = time.monotonic()
+        if self.replies or self._stale or now < self._replaced_at + REPLACED_AFTER:
+            return
+        self._replaced_at = now
+        log.info("replacing the publishing channel: it was nacked what a new one is not")
+        self._stale = True
+        if not self._sent:
+            self._replace("its queues have other leaders")
+
+    def _replace(self, why: str, error: str = "not confirmed before the channel was replaced") -> None:
+        channel = self._channel
+        self._drop_channel(PublishFailed(error))
+        if channel is not None and channel.is_open:
+            channel.close(0, why)
+        self._open()
 
     def _on_return(self, _channel: Any, method: Any, props: Any, body: bytes) -> None:
-        """Note what came back: a return arrives before the confirm of the same message.
-
-        It carries no tag. It belongs to the oldest message in flight that is like it; messages that are alike
-        in all that is compared are the same message to whoever may send it again, so it does not matter which.
-        """
+        """Note what came back, for the oldest message like it: a return arrives before the confirm of its message."""
         for tag in range(self._low, self._next):
             slot = self._sent.get(tag)
-            if slot is None or slot.returned is not None:
-                continue
-            m = slot.message
-            if (
-                m.routing_key == method.routing_key
-                and m.exchange == method.exchange
-                and m.message_id == props.message_id
-                and m.correlation_id == props.correlation_id
-                and m.body == body
-            ):
-                if method.reply_code == 312:
-                    slot.returned = Unroutable(f"no queue takes {m.routing_key!r} from exchange {m.exchange!r}")
-                else:
-                    slot.returned = PublishFailed(f"returned by the broker: {method.reply_code} {method.reply_text}")
+            if slot is not None and slot.returned is None and refusals.alike(slot.message, method, props, body):
+                slot.returned = refusals.returned(slot.message, method)
                 return
         log.warning(
             "the broker returned a message that is not in flight",
@@ -271,12 +276,15 @@ class Publisher:
         self._connection = connection
         connection.after_read.append(self.make_room)
         self._down = None
+        self._second_try.link_up(connection)
         self._open()
 
     def link_down(self, error: RainbowError) -> None:
         self._connection = None
         self._down = error
-        self._drop_channel(PublishFailed(f"not confirmed before the connection was lost: {error}"))
+        lost = PublishFailed(f"not confirmed before the connection was lost: {error}")
+        self._drop_channel(lost)
+        self._second_try.link_down(lost)
         if isinstance(error, BadCredentials):
             self.stop(error)
 
@@ -299,8 +307,7 @@ class Publisher:
             return
         self._ready = True
         self._read_straight(channel)
-        if self._replies:
-            self._consume_replies()
+        self.replies.opened(channel)
         self._flush()
 
     def _read_straight(self, channel: Any) -> None:
@@ -326,7 +333,7 @@ class Publisher:
             text,
             extra={"action": "broker.channel_closed", "code": code},
         )
-        about = _blame(code, text)
+        about = refusals.blamed(code, text)
         self._drop_channel(PublishFailed(f"not confirmed before the broker closed the channel: {code} {text}"), about)
         if code == 403 and "expired" in text and self.on_expired_secret is not None:
             self.on_expired_secret()
@@ -334,30 +341,11 @@ class Publisher:
 
     def _drop_channel(self, error: RainbowError, about: Any = None) -> None:
         self._channel = None
-        self._ready = self._replying = False
+        self._ready = self._stale = False
+        self.replies.opened(None)
         slots, self._sent = list(self._sent.values()), {}
         self._low = self._next = 1
         self._finish([(s, s.returned or (about(s.message) if about else None) or error) for s in slots])
-
-    # -- answers -------------------------------------------------------------------------------------
-
-    def add_replies(self, sink: ReplySink) -> None:
-        self._replies.append(sink)
-        if self._ready and not self._replying:
-            self._consume_replies()
-
-    def _consume_replies(self) -> None:
-        """A channel can have one consumer of answers: its sinks share it, each knows its own by correlation id."""
-        self._replying = True
-        self._channel.basic_consume(REPLIES, self._on_answer, auto_ack=True)
-
-    def _on_answer(self, _channel: Any, method: Any, props: Any, body: bytes) -> None:
-        for sink in self._replies:
-            sink.answer(method, props, body)
-
-    def remove_replies(self, sink: ReplySink) -> None:
-        if sink in self._replies:
-            self._replies.remove(sink)
 
     # -- time limits, blocked, end -------------------------------------------------------------------
 
@@ -393,17 +381,14 @@ class Publisher:
         self._watch.look(None if oldest is None else oldest.message, len(self._sent), now)
         if oldest is not None and oldest.deadline <= now:
             # All or nothing: after this the channel's tags mean nothing any more.
-            channel = self._channel
             log.warning(
                 "the broker confirms nothing within %g s: replacing the channel",
                 self._timeout,
                 extra={"action": "broker.confirm_timeout", "messages": len(self._sent)},
             )
-            self._drop_channel(PublishFailed(f"not confirmed by {self._address} within {self._timeout:g} s"))
-            if channel is not None and channel.is_open:
-                channel.close(0, "confirms stayed away")
-            self._open()
-        self._ticking = bool(self._outbox or self._sent)
+            self._replace("confirms stayed away", f"not confirmed by {self._address} within {self._timeout:g} s")
+        self._second_try.tick()
+        self._ticking = bool(self._outbox or self._sent or self._second_try.busy)
         if self._ticking:
             self._io.later(TICK, self._tick)
 
@@ -416,31 +401,6 @@ class Publisher:
         self._finish([(slot, error) for slot in slots])
         channel = self._channel
         self._drop_channel(error)
+        self._second_try.link_down(error)
         if channel is not None and channel.is_open:
             channel.close(0, "goodbye")
-
-
-_EXCHANGE = re.compile(r"exchange '([^']*)'")
-_MAX_SIZE = re.compile(r"max(?:imum)? size (?:of )?(\d+)")
-
-
-def _blame(code: int, text: str) -> Any:
-    """From the broker's reason for closing a channel: message -> its own error, or None when it is innocent."""
-    exchange = _EXCHANGE.search(text)
-    if code == 404 and exchange:
-        name = exchange[1]
-        return lambda m: (
-            Unroutable(f"there is no exchange {name!r}: declare the topology first") if m.exchange == name else None
-        )
-    if code == 403 and exchange and "expired" not in text:
-        name = exchange[1]
-        return lambda m: Denied(f"no right to publish: {text}") if m.exchange == name else None
-    size = _MAX_SIZE.search(text)
-    if size:
-        limit = int(size[1])
-        return lambda m: (
-            TooLarge(f"message of {len(m.body)} bytes: the broker's limit is {limit} bytes")
-            if len(m.body) > limit
-            else None
-        )
-    return None

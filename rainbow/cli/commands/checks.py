@@ -57,13 +57,15 @@ class Check:
 def run(config: Path | None) -> list[Check]:
     """All checks, in the order in which things depend on each other."""
     from rainbow.cli.session import load_settings
+    from rainbow.exposure import exposed
     from rainbow.settings import Settings, find
 
     checks = [*_versions()]
     try:
         settings = load_settings(config)
         path = find(config)
-        checks.append(Check("settings", True, str(path) if path else "no file: defaults and environment"))
+        advice = f"others can read the secrets in it: `chmod 600 {path}`" if exposed(config) else None
+        checks.append(Check("settings", True, str(path) if path else "no file: defaults and environment", advice))
     except InvalidSettings as exc:
         checks.append(Check("settings", False, str(exc), "mend the file, or make a new one: `rainbow config init`"))
         return checks

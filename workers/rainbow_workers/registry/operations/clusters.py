@@ -284,7 +284,8 @@ class ClusterOperations:
         known = self._own(caller, report.cluster)
         if report.heartbeat and report.registration != known.record.registration:
             raise Denied(f"the report is of another registration of cluster {report.cluster}: register anew")
-        return {"epoch": self._world.epoch, "reported": known.state.values.get(REPORTED_EPOCH, 0)}
+        world, reported = self._world, known.state.values.get(REPORTED_EPOCH, 0)
+        return {"epoch": world.epoch, "reported": reported, "alive_after": world.alive_after}
 
     def drain(self, request: Drain, caller: Principal, address: Address | None) -> dict[str, Any]:
         known = self._own(caller, request.cluster)
