@@ -12,7 +12,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 import pytest
+from hypothesis import HealthCheck, settings
 
+# How fast examples are made says something of the machine, not of the code.
+settings.register_profile("rainbow", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("rainbow")
 pytest.register_assert_rewrite("rainbow.testing", "rainbow_workers.stores.testing", "rainbow_agents.executors.testing")
 sys.path[:0] = [str(Path(__file__).parent / "support"), str(Path(__file__).parent)]  # in every import mode
 

@@ -15,12 +15,13 @@ from rainbow.errors import RainbowError
 from rainbow.models.control import AgentCommand
 from rainbow.settings import Settings
 from rainbow_agents.commands import Commands
+from rainbow_agents.contact import Contact
 from rainbow_agents.factory import Factory
 from rainbow_agents.identity import Identity
 from rainbow_agents.intake.admission.policies import Load, Policy
 from rainbow_agents.intake.bids import Bidder
 from rainbow_agents.intake.finalizer import Finalizer
-from rainbow_agents.intake.freshness import Contact, Freshness
+from rainbow_agents.intake.freshness import Freshness
 from rainbow_agents.intake.gate import IntakeGate
 from rainbow_agents.intake.held_jobs import HeldJobReconciler
 from rainbow_agents.intake.in_flight import InFlight
@@ -125,7 +126,7 @@ class Parts:
         self._bids = RequestWorker(core.cluster, self._rpc, self._answer_bids)
         self._outputs = RequestWorker(core.cluster, self._rpc, self._answer_output)
         self._commands = self._build_commands()
-        self._held_jobs = HeldJobReconciler(core.journal, self._rpc, core.cluster, self.executor)
+        self._held_jobs = HeldJobReconciler(core.journal, self._rpc, core.cluster, self.executor, wake=self.outbox.wake)
 
     def _build_heartbeat(self) -> Heartbeat:
         core = self._core

@@ -168,7 +168,7 @@ def test_queues_are_migrated(url: str) -> None:
         broker.declare(topology.core(Limits(max_submissions=600)))
         consumer = broker.consume(topology.SCHEDULER_QUEUE, prefetch=200)
         found: list[bytes] = []
-        wait_until(lambda: found.extend(d.body for d in consumer.take(200, 0.5)) or len(found) == 100, 20)
+        wait_until(lambda: found.extend(d.body for d in consumer.take(200, 0.5)) or len(found) == 100, 60)
         assert found == [b"%d" % n for n in range(100)]
     finally:
         broker.close()

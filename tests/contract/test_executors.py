@@ -86,7 +86,7 @@ class TestLocal(RunningExecutorContract):
         one.executor.release([held])
         two.executor.release([held])
         # The end is told by the one that saw it first: an agent's journal, which they share, takes it from either.
-        one.until(lambda: [t for t in (*one.told, *two.told) if isinstance(t, Ended)], "the end of the job", 20.0)
+        one.until(lambda: [t for t in (*one.told, *two.told) if isinstance(t, Ended)], "the end of the job", 60)
         two.executor.recover([held])
         assert (tmp_path / "ran").read_text() == "x\n"
 

@@ -105,11 +105,11 @@ def test_confirms_that_stay_away_are_in_the_log(
     def said(action: str) -> list[str]:
         return [r.getMessage() for r in caplog.records if getattr(r, "action", "") == action]
 
-    wait_until(lambda: said("broker.unconfirmed"), 10)
+    wait_until(lambda: said("broker.unconfirmed"), 60)
     time.sleep(1.5)  # it is not repeated
     proxy.heal()
     receipt.check(LIMIT)
-    wait_until(lambda: said("broker.confirming"), 10)
+    wait_until(lambda: said("broker.confirming"), 60)
     (warned,) = said("broker.unconfirmed")
     assert "has not confirmed 2 message(s) for 1 s" in warned
     assert place.message(b"").routing_key in warned

@@ -51,7 +51,7 @@ def test_a_failover_is_followed(sentinel_set: SentinelSet, store: Store) -> None
     write(store, "before")
     wait_until(lambda: _on_replicas(sentinel_set), what="the replicas are in step")
     sentinel_set.fail_over()
-    wait_until(lambda: takes_writes(store, *members(store), "after"), 20)
+    wait_until(lambda: takes_writes(store, *members(store), "after"), 60)
     assert members(store) == {"before", "after"}
 
 
@@ -64,7 +64,7 @@ def test_what_no_replica_had_is_lost_and_nothing_is_stuck(sentinel_set: Sentinel
     write(store, "before")
     wait_until(lambda: _on_replicas(sentinel_set), what="the replicas are in step")
     sentinel_set.fail_over(lambda: write(store, "before", "lost"))
-    wait_until(lambda: takes_writes(store, *members(store), "after"), 20)
+    wait_until(lambda: takes_writes(store, *members(store), "after"), 60)
     assert members(store) == {"before", "after"}
 
 
@@ -168,7 +168,7 @@ def test_logins_and_tls(tmp_path: Path) -> None:
             running.append(Private(partial(_start, name), home))
         url = f"rediss+sentinel://:first-secret@localhost:{sentinel_port}/{SERVICE}/0?sentinel_password=second-secret"
         store = open_store(StoreOptions(url, tls=Tls(ca=str(authority.ca))))
-        wait_until(lambda: takes_writes(store, "a"), 20)
+        wait_until(lambda: takes_writes(store, "a"), 60)
         assert members(store) == {"a"}
         store.close()
         for wrong, words in (

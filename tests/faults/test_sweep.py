@@ -35,7 +35,7 @@ def test_a_dispatch_that_is_nowhere_ends_lost(rig: Rig) -> None:
     rig.event("blue", taken, 1, "accepted")
     record = rig.until(gone, "lost", 30)
     assert "submit it again" in record["detail"]
-    eventually(lambda: not rig.service.world.clusters["blue"].record.emptied_at, 20)
+    eventually(lambda: not rig.service.world.clusters["blue"].record.emptied_at, 60)
     assert rig.job(fresh)["state"] == "assigned"  # type: ignore[index]
     assert rig.job(taken)["state"] == "accepted"  # type: ignore[index]
 

@@ -129,7 +129,7 @@ def test_the_same_dispatch_again_changes_nothing(side: Scheduler) -> None:
     for _ in range(3):
         side.send(dispatch)
     side.idle()
-    eventually(lambda: side.rig.broker.stats(topology.jobs_queue("blue")).messages == 0, 20)
+    eventually(lambda: side.rig.broker.stats(topology.jobs_queue("blue")).messages == 0, 60)
     assert side.states(job) == ["accepted", "running", "completed"]
 
 
@@ -207,7 +207,7 @@ def test_a_newer_attempt_waits_for_the_older_to_end(rig: Rig, agents: Agents) ->
 def test_cancelled_before_it_came(side: Scheduler) -> None:
     dispatch = side.dispatch()
     side.command(command="cancel", id=dispatch["id"], attempt=1, reason="never mind")
-    eventually(lambda: side.agent.journal.look([(dispatch["id"], 1)])[dispatch["id"], 1].cancel, 20)
+    eventually(lambda: side.agent.journal.look([(dispatch["id"], 1)])[dispatch["id"], 1].cancel, 60)
     side.send(dispatch)
     assert side.until(dispatch["id"], "cancelled")["detail"] == "never mind"
     assert side.states(dispatch["id"]) == ["cancelled"]
@@ -217,7 +217,7 @@ def test_cancelled_before_it_came(side: Scheduler) -> None:
 def test_a_cancel_of_an_older_attempt_leaves_the_newer_alone(side: Scheduler) -> None:
     job = str(uuid.uuid4())
     side.command(command="cancel", id=job, attempt=1)
-    eventually(lambda: side.agent.journal.look([(job, 1)])[job, 1].cancel, 20)
+    eventually(lambda: side.agent.journal.look([(job, 1)])[job, 1].cancel, 60)
     side.send(side.dispatch(id=job, attempt=2))
     side.until(job, "completed")
 
@@ -254,7 +254,7 @@ def test_resync_registers_and_reports_anew(side: Scheduler) -> None:
     plain = side.agent.registrar.request
     side.agent.registrar.request = lambda why: asked.append(why) or plain(why)  # type: ignore[func-returns-value,method-assign]
     side.command(command="resync")
-    eventually(lambda: "resync" in asked, 20)
+    eventually(lambda: "resync" in asked, 60)
 
 
 def test_prefetch_bounds_what_is_held(rig: Rig, agents: Agents) -> None:
@@ -264,9 +264,9 @@ def test_prefetch_bounds_what_is_held(rig: Rig, agents: Agents) -> None:
     side = Scheduler(rig, agents, prefetch=5)
     assert side.agent.parts is not None
     side.agent.parts.listener(Down("for the test"))
-    eventually(lambda: rig.broker.stats(topology.jobs_queue("blue")).consumers == 0, 20)
+    eventually(lambda: rig.broker.stats(topology.jobs_queue("blue")).consumers == 0, 60)
     ids = [side.send(side.dispatch()) for _ in range(20)]
-    eventually(lambda: rig.broker.stats(topology.jobs_queue("blue")).messages == 20, 20)
+    eventually(lambda: rig.broker.stats(topology.jobs_queue("blue")).messages == 20, 60)
     from rainbow_agents.executors.base import Up
 
     side.agent.parts.listener(Up("again"))

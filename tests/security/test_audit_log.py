@@ -170,12 +170,12 @@ def test_who_did_what_to_what_and_was_it_allowed(audited: Audited, tmp_path: Pat
 
     audited.site.cli("token", "rotate", "--prepare")
     ring = KeyRing.load(tmp_path / "keys.json")
-    wait_until(lambda: audited.noted(action="rotate"), 10)
+    wait_until(lambda: audited.noted(action="rotate"), 60)
     expect(None, "rotate", [kid for kid, _ in ring.keys])
     (tmp_path / "keys.json").write_text("{")
-    wait_until(lambda: audited.noted(action="rotate", result="invalid-settings"), 10)
+    wait_until(lambda: audited.noted(action="rotate", result="invalid-settings"), 60)
     ring.save(tmp_path / "keys.json")
-    wait_until(lambda: len(audited.noted(action="rotate", result="done")) == 2, 10)
+    wait_until(lambda: len(audited.noted(action="rotate", result="done")) == 2, 60)
 
     assert ask(mallory, "delete", cluster="blue") == "denied"
     expect("mallory", "delete", "blue", "denied")
@@ -212,7 +212,7 @@ def test_refused_once_held(audited: Audited) -> None:
     root, eve = audited.token("root", "admin"), audited.token("eve")
     job = "8b9b8f9e-0b0e-4a5b-9a2f-3d8f2d9a1c11"
     audited.submit(eve, id=job, command=["true"], hold=60)
-    wait_until(lambda: audited.noted(object=job, result="done"), 20)
+    wait_until(lambda: audited.noted(object=job, result="done"), 60)
     audited.ask(root, "revoke", sub="eve")
     wait_until(lambda: audited.noted(object=job, result="denied"), 30)
 
@@ -267,7 +267,7 @@ def test_work_goes_on_where_it_cannot_be_written(audited: Audited, tmp_path: Pat
     for number in range(5):
         assert audited.ask(root, "revoke", jti=f"n{number}")
     log = tmp_path / "scheduler.log"
-    wait_until(lambda: "audit log not written" in log.read_text(), 10)
+    wait_until(lambda: "audit log not written" in log.read_text(), 60)
     if audited.path != Path("/dev/full"):
         (tmp_path / "file").unlink()
         wait_until(lambda: audited.ask(root, "revoke", jti="again") and audited.path.exists(), 10, every=0.2)

@@ -186,7 +186,7 @@ def test_a_dispatch_that_was_kept_is_not_placed_again_once_its_record_is_gone(ri
     for kind in ("held-dispatch", "bid-dispatch"):
         replay(**{"rainbow-kind": kind})
     letters: list[Delivery] = []
-    eventually(lambda: letters.extend(rig.dead_letters()) or len(letters) >= 5, 20)
+    eventually(lambda: letters.extend(rig.dead_letters()) or len(letters) >= 5, 60)
     assert {letter.headers["rainbow-reason"] for letter in letters} == {"bad-signature"}
     time.sleep(0.5)
     assert rig.job(job) is None or rig.job(job)["state"] == "invalid"  # type: ignore[index]

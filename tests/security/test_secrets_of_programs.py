@@ -130,7 +130,7 @@ def test_the_search_finds_what_is_there(marks: Marks, tmp_path: Path) -> None:
     watched = Processes(marks)
     with subprocess.Popen([sys.executable, "-c", "import time; time.sleep(30)", secret]) as child:
         try:
-            wait_until(lambda: watched.leaks, 20, what="the leak is seen")
+            wait_until(lambda: watched.leaks, 60, what="the leak is seen")
         finally:
             child.kill()
     watched.end()
@@ -247,8 +247,8 @@ def test_programs_whose_credentials_end_tell_no_secret(
     (tmp_path / "agent-blue.yaml").write_text(f"token: *{marks.new('yaml')}\n")
     agent.send_signal(1)
     log = tmp_path / "scheduler.log"
-    wait_until(lambda: "the key ring stays as it was" in log.read_text(), 20)
-    wait_until(lambda: "settings not read again" in (tmp_path / "agent-blue.log").read_text(), 20)
+    wait_until(lambda: "the key ring stays as it was" in log.read_text(), 60)
+    wait_until(lambda: "settings not read again" in (tmp_path / "agent-blue.log").read_text(), 60)
     with redis.Redis.from_url(private_redis.server.url) as admin_redis:
         admin_redis.acl_setuser(REDIS_USER, enabled=False)
         for connection in admin_redis.client_list():

@@ -158,7 +158,7 @@ def test_a_replayed_dispatch_runs_once(rig: Rig, agents: Agents, tmp_path: Path)
     for _ in range(3):
         send(rig, body, headers)
     try:
-        assert rig.until(job["id"], "completed", 20)
+        assert rig.until(job["id"], "completed", 60)
     except AssertionError:
         raise AssertionError(rig.job(job["id"])) from None
     for _ in range(3):

@@ -20,7 +20,7 @@ from rainbow_workers.stores.base import Store
 T = TypeVar("T")
 
 
-def eventually(look: Callable[[], T | None], timeout: float = 20.0, every: float = 0.02) -> T:
+def eventually(look: Callable[[], T | None], timeout: float = 60.0, every: float = 0.02) -> T:
     """What `look` gives once it gives something true; AssertionError after `timeout` seconds."""
     deadline = time.monotonic() + timeout
     while True:
@@ -127,7 +127,7 @@ class Rig:
         """Submit and wait for the (first) answer."""
         return self.answer(self.send(**fields))
 
-    def answer(self, correlation: str, timeout: float = 20.0) -> dict[str, Any]:
+    def answer(self, correlation: str, timeout: float = 60.0) -> dict[str, Any]:
         delivery = eventually(lambda: self._reply(correlation), timeout)
         return codec.decode(delivery.body)
 
@@ -149,7 +149,7 @@ class Rig:
         found: dict[str, Any] | None = self.rpc.call({"op": "status", "ids": [job_id]})["jobs"][0]
         return found
 
-    def until(self, job_id: str, state: str, timeout: float = 20.0) -> dict[str, Any]:
+    def until(self, job_id: str, state: str, timeout: float = 60.0) -> dict[str, Any]:
         """The job's record once it is in `state`."""
 
         def look() -> dict[str, Any] | None:

@@ -278,7 +278,7 @@ def alone(monkeypatch: Any, folder: Path) -> None:
     monkeypatch.chdir(folder)
 
 
-def eventually(check: Callable[[], Any], limit: float = 20.0) -> Any:
+def eventually(check: Callable[[], Any], limit: float = 60.0) -> Any:
     """The first true answer of `check`, which may raise until then. Fails after `limit` seconds."""
     end = time.monotonic() + limit
     while time.monotonic() < end:

@@ -52,7 +52,7 @@ def test_a_sort_of_one_job_is_not_another_s(rig: Rig) -> None:
         steps = [{f"sort_{direction}": "cost_per_node_hour"}, {"select": "first"}]
         return {"name": "constraint", "options": {"priorities": [{"priority": 1, "steps": steps}]}}
 
-    eventually(lambda: rig.submit(command=["a"], selection=by("ascending"))["cluster"] == "cheap", 5)
+    eventually(lambda: rig.submit(command=["a"], selection=by("ascending"))["cluster"] == "cheap", 60)
     for _ in range(3):
         assert rig.submit(command=["a"], selection=by("ascending"))["cluster"] == "cheap"
         assert rig.submit(command=["a"], selection=by("descending"))["cluster"] == "dear"

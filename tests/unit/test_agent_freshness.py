@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from rainbow.models.job import Dispatch
-from rainbow_agents.intake.freshness import ALIVE_AFTER, Contact, Freshness
+from rainbow_agents.contact import ALIVE_AFTER, Contact
+from rainbow_agents.intake.freshness import Freshness
 
 NOW = 10_000.0
 

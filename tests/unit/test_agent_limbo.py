@@ -152,3 +152,26 @@ def test_nothing_happens_while_the_ledger_cannot_be_asked(rig: Rig, agent: Agent
     refused.look(lambda: time.time() + 61)
     assert agent.state == ("accepted", False)
     assert agent.ended is None
+
+
+def test_one_that_the_executor_lost_ends_lost_when_the_ledger_has_it_here(rig: Rig, agent: Agent) -> None:
+    job = submit(rig)
+    rig.event("blue", job, 1, "accepted")
+    rig.until(job, "accepted")
+    agent.hold(job)
+    agent.journal.lose(agent.journal.active(), "gone")
+    agent.look(later=59.0)
+    assert agent.state == ("returned", False), "its delivery may still come back"
+    agent.look()
+    assert agent.state == ("lost", False)
+    assert [p.event.state for p in agent.journal.outbox.due(100)][-1:] == ["lost"]
+
+
+def test_one_that_the_executor_lost_is_left_alone_when_the_job_is_elsewhere(rig: Rig, agent: Agent) -> None:
+    job = submit(rig)
+    rig.store.jobs.record([JobEvent(id=job, attempt=7, cluster="blue", state="assigned", at=time.time())])
+    agent.hold(job, attempt=1)
+    agent.journal.lose(agent.journal.active(), "gone")
+    agent.look()
+    agent.look()
+    assert agent.state == ("returned", False)

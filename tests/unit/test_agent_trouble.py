@@ -140,7 +140,7 @@ class TestAgent:
         agents = Agents(rig, tmp_path)
         agent = agents.start(parts={"executor": executor})
         listeners[0](Crashed(RuntimeError("out of order")))
-        eventually(lambda: agent.wait(0.0), 10)
+        eventually(lambda: agent.wait(0.0), 60)
         assert agent.stop() == 70
         assert "out of order" in str(agent.failure)
 

@@ -1,7 +1,8 @@
 """Jobs that are held here, accepted, and whose delivery did not come back: the ledger says what becomes of them.
 
 It happens when the agent was cut off between the broker's confirm of `accepted` and its own release. The ledger knows
-whether the attempt is still the one that counts: if so it starts now; if the job went elsewhere it is dropped.
+whether the attempt is still the one that counts: if so it starts now; if the job went elsewhere it is dropped. One that
+the executor lost meanwhile ends `lost`, unless its delivery comes back.
 """
 
 from __future__ import annotations
@@ -29,7 +30,17 @@ _GIVE_UP = 86400.0
 class HeldJobReconciler:
     """`look` is called from time to time, while the agent takes jobs (so that deliveries have come back by then)."""
 
-    def __init__(self, journal: Journal, rpc: Rpc, cluster: str, executor: Executor, *, after: float = AFTER) -> None:
+    def __init__(
+        self,
+        journal: Journal,
+        rpc: Rpc,
+        cluster: str,
+        executor: Executor,
+        *,
+        wake: Callable[[], None] = lambda: None,
+        after: float = AFTER,
+    ) -> None:
+        self._wake = wake
         self._executor = executor
         self._journal = journal
         self._rpc = rpc
@@ -37,6 +48,8 @@ class HeldJobReconciler:
         self._after = after
         self._lock = threading.Lock()
         self._doubtful: dict[tuple[str, int], None] = {}
+        #: Those gone from the executor that are not ours to end.
+        self._elsewhere: set[tuple[str, int]] = set()
 
     def confirm(self, keys: Sequence[tuple[str, int]]) -> None:
         """These held jobs are to start, or to go, as soon as the ledger says which."""
@@ -64,6 +77,9 @@ class HeldJobReconciler:
         with self._lock:
             for key in doubtful - {(r.id, r.attempt) for r in rows}:
                 self._doubtful.pop(key, None)
+        gone = [r for r in self._journal.gone() if r.changed_at < now - self._after]
+        self._elsewhere &= {(r.id, r.attempt) for r in gone}
+        rows += [r for r in gone if (r.id, r.attempt) not in self._elsewhere]
         if not rows:
             return
         for start in range(0, len(rows), 500):
@@ -85,7 +101,15 @@ class HeldJobReconciler:
             and record.get("attempt") == row.attempt
             and record.get("cluster", self._cluster) == self._cluster
         )
-        if isinstance(record, dict) and ours and record.get("state") in ("accepted", "running"):
+        here = isinstance(record, dict) and ours and record.get("state") in ("accepted", "running")
+        if row.state == "returned":
+            if here:
+                self._journal.lose([row], "the executor lost it before it started: submit it again")
+                self._wake()
+            elif record is not None:
+                self._elsewhere.add((row.id, row.attempt))
+            return
+        if isinstance(record, dict) and here:
             if record.get("cancel_requested"):
                 self._executor.cancel([row.held], "cancelled")
                 return

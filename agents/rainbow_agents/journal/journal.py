@@ -213,16 +213,18 @@ class Journal:
     def lose(self, rows: Sequence[Row], detail: str) -> list[Row]:
         """Jobs of which nothing can be found any more end `lost`, unless they changed since `rows` were read.
 
-        One that was never released has not started: it may be taken again when its delivery comes back.
+        One that was never released has not started: it is `returned`, and may be taken again when its delivery comes
+        back. Lost a second time, it ends as the others.
         """
         now = self._clock()
         out = []
         with self._file.write() as db:
             for row in rows:
                 current = _row(db, row.id, row.attempt)
-                if current == row and row.state in ("accepted", "running"):
-                    _move(db, row, "lost" if row.released else "returned", now)
-                    if row.released:
+                if current == row and row.state in ("accepted", "running", "returned"):
+                    ends = row.released or row.state == "returned"
+                    _move(db, row, "lost" if ends else "returned", now)
+                    if ends:
                         self.outbox.put(db, self.outbox.event(row, "lost", now, code="lost", detail=detail), now)
                     out.append(row)
         return out
@@ -244,6 +246,11 @@ class Journal:
     def active(self) -> list[Row]:
         """Jobs with a handle that are not over."""
         sql = f"SELECT {COLUMNS} FROM jobs WHERE state IN ('accepted', 'running')"  # noqa: S608
+        return [to_row(r) for r in self._file.read(sql)]
+
+    def gone(self) -> list[Row]:
+        """Jobs that were accepted, never released, and that the executor has lost."""
+        sql = f"SELECT {COLUMNS} FROM jobs WHERE state = 'returned' AND handle <> ''"  # noqa: S608
         return [to_row(r) for r in self._file.read(sql)]
 
     def get(self, job: str, attempt: int) -> Row | None:
@@ -287,19 +294,7 @@ class Journal:
         """Forget jobs and cancels that are over for `keep` seconds. Gives how many jobs."""
         limit = self._clock() - keep
         with self._file.write() as db:
-            done = db.execute(
-                "DELETE FROM jobs WHERE changed_at < ? AND state NOT IN ('taken', 'accepted', 'running') AND NOT EXISTS"
-                " (SELECT 1 FROM outbox o WHERE o.id = jobs.id AND o.attempt = jobs.attempt AND o.due < ?)",
-                (limit, NEVER),
-            )
-            db.execute(
-                "DELETE FROM outbox WHERE due = ? AND NOT EXISTS"
-                " (SELECT 1 FROM jobs j WHERE j.id = outbox.id AND j.attempt = outbox.attempt)",
-                (NEVER,),
-            )
-            db.execute("DELETE FROM cancels WHERE at < ?", (limit,))
-            db.execute("DELETE FROM tries WHERE at < ?", (limit,))
-            return done.rowcount
+            return _prune(db, limit)
 
     # -- within a transaction -----------------------------------------------------------------------------------
 
@@ -336,6 +331,22 @@ class Journal:
             row, state, ended.at, returncode=ended.returncode, code=ended.code, detail=detail, output=ended.output
         )
         self.outbox.put(db, event, now)
+
+
+def _prune(db: sqlite3.Connection, limit: float) -> int:
+    done = db.execute(
+        "DELETE FROM jobs WHERE changed_at < ? AND state NOT IN ('taken', 'accepted', 'running') AND NOT EXISTS"
+        " (SELECT 1 FROM outbox o WHERE o.id = jobs.id AND o.attempt = jobs.attempt AND o.due < ?)",
+        (limit, NEVER),
+    )
+    db.execute(
+        "DELETE FROM outbox WHERE due = ? AND NOT EXISTS"
+        " (SELECT 1 FROM jobs j WHERE j.id = outbox.id AND j.attempt = outbox.attempt)",
+        (NEVER,),
+    )
+    db.execute("DELETE FROM cancels WHERE at < ?", (limit,))
+    db.execute("DELETE FROM tries WHERE at < ?", (limit,))
+    return done.rowcount
 
 
 def _row(db: sqlite3.Connection, job: str, attempt: int) -> Row | None:

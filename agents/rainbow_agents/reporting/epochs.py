@@ -15,7 +15,7 @@ from typing import Any
 
 from rainbow import topology
 from rainbow.brokers.base import Broker, Message
-from rainbow_agents.intake.freshness import Contact
+from rainbow_agents.contact import Contact
 from rainbow_agents.journal import Journal
 from rainbow_agents.registration.client import RegistrationClient
 

@@ -13,8 +13,8 @@ from typing import Any
 from rainbow.client.rpc import Rpc
 from rainbow.errors import BadCredentials, Denied, NotFound, RainbowError
 from rainbow.settings import AgentSettings
+from rainbow_agents.contact import Contact
 from rainbow_agents.executors.base import Ended, Executor, ExecutorDown, Started, SubmissionKey, Usage
-from rainbow_agents.intake.freshness import Contact
 from rainbow_agents.registration.client import RegistrationClient
 
 log = logging.getLogger(__name__)

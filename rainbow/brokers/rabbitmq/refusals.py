@@ -24,8 +24,8 @@ def returned(m: Message, method: Any) -> RainbowError:
 def alike(m: Message, method: Any, props: Any, body: bytes) -> bool:
     """Whether `m` may be the message that came back.
 
-    A return carries no tag. Messages that are alike in all that is compared are the same to whoever may send them
-    again, so it does not matter which is meant.
+    A return carries no tag. Messages that are alike in all that is compared are the same to the sender, so it does not
+    matter which is meant.
     """
     return (
         m.routing_key == method.routing_key

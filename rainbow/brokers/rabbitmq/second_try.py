@@ -82,7 +82,7 @@ class SecondTry:
         self._flush()
 
     def tick(self) -> None:
-        """Give up what has no outcome in time, and let go of a channel that nobody needs."""
+        """Give up what has no outcome in time, and let go of a channel that is not needed."""
         now = self._clock()
         self._full = {key: until for key, until in self._full.items() if until > now}
         if any(slot.deadline <= now for slot in (*self._waiting, *self._sent.values())):

@@ -280,12 +280,11 @@ class ClusterOperations:
 
     def state(self, request: Report, caller: Principal, address: Address | None) -> dict[str, Any]:
         """Check only: the registrar writes reports of a batch together."""
-        report = request.report
-        known = self._own(caller, report.cluster)
+        report, known = request.report, self._own(caller, request.report.cluster)
         if report.heartbeat and report.registration != known.record.registration:
             raise Denied(f"the report is of another registration of cluster {report.cluster}: register anew")
-        world, reported = self._world, known.state.values.get(REPORTED_EPOCH, 0)
-        return {"epoch": world.epoch, "reported": reported, "alive_after": world.alive_after}
+        epochs = {"epoch": self._world.epoch, "reported": known.state.values.get(REPORTED_EPOCH, 0)}
+        return {**epochs, "alive_after": self._world.alive_after}
 
     def drain(self, request: Drain, caller: Principal, address: Address | None) -> dict[str, Any]:
         known = self._own(caller, request.cluster)
