@@ -210,6 +210,8 @@ MEANINGS: Mapping[str, str] = {
     "scheduler.waiting.seconds": "Likewise, in seconds of its measured rate of ends.",
     "scheduler.waiting.patience": "Others may pass a job whose turn it is for so long; then it is bound without room.",
     "scheduler.waiting.weights": "Weights of users when several want the same; 1 for the others.",
+    "scheduler.waiting.users": "Likewise, with limits: `{alice: {weight: 2, max_running: 100}}`.",
+    "scheduler.waiting.accounts": "The same for accounts, the level above users.",
     "scheduler.waiting.half_life": "Seconds after which what a user had counts half.",
     "scheduler.waiting.window": "Waiting jobs that a scheduler holds of each of the waiting queues.",
     "scheduler.max_attempts": "Assignments of one job, at most.",

@@ -34,6 +34,7 @@ _COMMANDS: Mapping[str, Entry] = {
     "satisfy": Entry("rainbow.cli.commands.satisfy:satisfy", "Match jobspecs with resource graphs offline."),
     "clusters": Entry("rainbow.cli.commands.clusters:app", "List clusters; drain, resume or delete one."),
     "groups": Entry("rainbow.cli.commands.groups:app", "List groups of clusters, or set one."),
+    "shares": Entry("rainbow.cli.commands.shares:app", "List shares of accounts and users, or set them."),
     "register": Entry("rainbow.cli.commands.register:register", "Register a cluster by its resource graph."),
     "subsystem": Entry("rainbow.cli.commands.subsystem:app", "Add or remove a cluster's subsystems (io, spack, ...)."),
     "state": Entry("rainbow.cli.commands.state:state", "Update a cluster's state by hand."),

@@ -28,6 +28,9 @@ Duration = Annotated[
     ),
 ]
 Name = Annotated[str | None, typer.Option("--name", help="Name of the job.")]
+Account = Annotated[
+    str | None, typer.Option("-A", "--account", help="Charge the job to this account, one that your token covers.")
+]
 Cwd = Annotated[str | None, typer.Option("--cwd", metavar="DIR", help="Working directory, on the cluster.")]
 Env = Annotated[list[str] | None, typer.Option("--env", metavar="KEY=VALUE", help="Environment; may be repeated.")]
 Image = Annotated[str | None, typer.Option("--image", help="Container image, carried to the cluster.")]

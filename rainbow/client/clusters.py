@@ -108,6 +108,19 @@ class Clusters:
         token = self._credentials.for_cluster()
         return dict(self._connection.call("group-set", token, group=group, clusters=list(clusters))["groups"])
 
+    def shares(self) -> dict[str, Any]:
+        """``{half_life, shares: [{account, user, weight, share, usage, max_running, max_waiting, max_rate, set_by}]}``,
+        with `user` null in the row of an account. Without an administrator's token, one's own rows."""
+        return self._connection.call("shares", self._credentials.for_cluster())
+
+    def set_share(
+        self, name: str, *, account: bool = False, terms: Mapping[str, float | None] | None = None, unset: bool = False
+    ) -> dict[str, Any]:
+        """Set `weight`, `max_running`, `max_waiting` or `max_rate` of a user or an account; `unset` drops what was set
+        before. Gives what holds. Raises NotFound when there is nothing to drop."""
+        fields = {"account" if account else "user": name, "terms": dict(terms or {}), "unset": unset}
+        return self._connection.call("share-set", self._credentials.for_cluster(), None, **fields)
+
     def revoke(self, *, jti: str | None = None, sub: str | None = None) -> dict[str, Any]:
         """Revoke one token, or all tokens of a subject issued until now."""
         return dict(self._connection.call("revoke", self._credentials.for_cluster(), jti=jti, sub=sub)["revoked"])

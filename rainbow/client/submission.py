@@ -25,7 +25,7 @@ class JobFields(TypedDict, total=False):
     `match` and `selection` name a plugin, or are ``{"name": …, "options": {…}}``. `hold` is how many seconds to wait
     for a cluster when none can take the job now. `priority` is 1 to 31, Flux's urgency (0, its hold, is refused).
     `expires` is RFC 3339 text, a datetime, or seconds since 1970; one without a zone is local time. `id` is a UUID:
-    submitting the same again runs it once.
+    submitting the same again runs it once. `account` is what the job is charged to.
     """
 
     id: str
@@ -39,6 +39,7 @@ class JobFields(TypedDict, total=False):
     cwd: str | PurePath
     environment: Mapping[str, str | int | float | bool]
     name: str
+    account: str
     image: str
     requires: Sequence[Mapping[str, Any]]
     clusters: Sequence[str]

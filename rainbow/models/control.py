@@ -14,6 +14,7 @@ from rainbow.errors import InvalidInput
 from rainbow.models.cluster import StateReport
 from rainbow.models.job import JobId
 from rainbow.models.requests import MAX_OUTPUT, BidAsk, OutputAsk
+from rainbow.models.shares import AccountName, ShareTerms
 from rainbow.models.wire import ClusterName, OpenWire, Text, Wire, explain
 
 Token = Annotated[str, Field(max_length=16384)]
@@ -155,6 +156,22 @@ class AgentAnswer(_Request):
     body: dict[str, Any]
 
 
+class ListShares(_Request):
+    """Weights, shares and usage of accounts and their users."""
+
+    op: Literal["shares"]
+
+
+class SetShare(_Request):
+    """Set terms of a user or of an account: what `terms` says. `unset` drops first what was set so before."""
+
+    op: Literal["share-set"]
+    user: Annotated[str, Field(min_length=1, max_length=255)] | None = None
+    account: AccountName | None = None
+    terms: ShareTerms = ShareTerms()
+    unset: bool = False
+
+
 class Revoke(_Request):
     """Revoke one token (`jti`) or all tokens of a subject issued until now (`sub`)."""
 
@@ -217,6 +234,8 @@ AnyRequest = (
     | Cancel
     | GetOutput
     | AgentAnswer
+    | ListShares
+    | SetShare
     | Revoke
     | SettleDead
     | Enroll

@@ -12,6 +12,7 @@ from uuid import UUID
 from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema, model_validator
 
 from rainbow.errors import InvalidInput
+from rainbow.models.shares import AccountName
 from rainbow.models.wire import OpenWire, Text, Wire
 
 State = Literal[
@@ -183,7 +184,7 @@ class SubmitRequest(Wire):
     """What a submitter publishes to `rainbow.submit`. Give `jobspec`, or `command` and the simple form.
 
     A field that is null is as one that is left out. Whole numbers may be written as 1.0. Values in `environment` may be
-    numbers, true and false: they become text.
+    numbers, true and false: they become text. `account` is what the job is charged to, one that its token may charge.
     """
 
     version: Literal[1] = 1
@@ -200,6 +201,7 @@ class SubmitRequest(Wire):
     cwd: str | None = None
     environment: Environment | None = None
     name: Text | None = None
+    account: AccountName | None = None
     image: Text | None = None
     requires: list[dict[str, Any]] | None = None
     clusters: list[Text] | None = Field(default=None, max_length=10_000)
@@ -320,6 +322,7 @@ class JobEvent(OpenWire):
     state: State
     at: Annotated[float, Field(ge=0, le=1e11, allow_inf_nan=False)]
     user: Text | None = None
+    account: Text | None = None
     name: Text | None = None
     flux_id: Text | None = None
     returncode: int | None = None
@@ -339,6 +342,7 @@ class JobRecord(OpenWire):
     attempt: int = 0
     cluster: str | None = None
     user: str | None = None
+    account: str | None = None
     name: str | None = None
     flux_id: str | None = None
     returncode: int | None = None

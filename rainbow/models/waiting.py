@@ -6,14 +6,17 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from rainbow.models.shares import AccountName, ShareTerms, Weight
+
 
 class WaitingSettings(BaseModel):
     """How much work clusters get ahead, and how jobs wait that find no room.
 
     A cluster gets ahead `share` of its size, or as many jobs as end there in `seconds`, whichever is more. A job that
     others pass for `patience` seconds although it is its turn is bound to a cluster without room. `window` is how many
-    jobs a scheduler holds of each waiting queue. `weights` says how much each user gets of what several users want, 1
-    for those without one; what they had lately counts, half of it after `half_life` seconds.
+    jobs a scheduler holds of each waiting queue. `weights` says how much each user gets of what several users of
+    one account want, 1 for those without one; what they had lately counts, half of it after `half_life` seconds.
+    `accounts` has weights and limits of accounts, `users` those of users.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -22,5 +25,7 @@ class WaitingSettings(BaseModel):
     seconds: Annotated[float, Field(ge=0, le=600)] = 0.5
     patience: Annotated[float, Field(gt=0)] = 30.0
     window: Annotated[int, Field(gt=0, le=60_000)] = 2500
-    weights: dict[str, Annotated[float, Field(gt=0, le=1e6)]] = Field(default_factory=dict)
+    weights: dict[str, Weight] = Field(default_factory=dict)
+    users: dict[str, ShareTerms] = Field(default_factory=dict)
+    accounts: dict[AccountName, ShareTerms] = Field(default_factory=dict)
     half_life: Annotated[float, Field(ge=1)] = 3600.0

@@ -83,6 +83,7 @@ _WORDS = {
     "less_than": "must be less than {lt}",
     "less_than_equal": "must be at most {le}",
     "string_too_long": "may have at most {max_length} characters",
+    "string_pattern_mismatch": "must match {pattern}",
     "string_too_short": "must have at least {min_length} characters",
 }
 

@@ -16,7 +16,7 @@ from rainbow.security.tokens import Role
 #: Whose objects: one's own, or anybody's. An own job is a submitter's by its subject, and an agent's by its cluster; an
 #: own cluster is one that the token covers (and, for `register`, one that it registered or names).
 Whose = Literal["own", "any"]
-Kind = Literal["job", "cluster", "group", "token", "dead letter", "enrollment", "nothing"]
+Kind = Literal["job", "cluster", "group", "token", "dead letter", "enrollment", "share", "nothing"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +57,8 @@ RULES: tuple[Rule, ...] = (
     Rule("answer", "cluster", {"agent": "own"}, reads=True),
     Rule("groups", "group", _ANY_TOKEN, reads=True),
     Rule("group-set", "group", _ADMIN),
+    Rule("shares", "share", _SUBMITTER, reads=True),
+    Rule("share-set", "share", _ADMIN),
     Rule("revoke", "token", _ADMIN),
     Rule("dead-replay", "dead letter", _ADMIN),
     Rule("dead-drop", "dead letter", _ADMIN),

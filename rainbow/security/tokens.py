@@ -42,6 +42,7 @@ MAX_BROKER_BYTES = 3200
 _IN_BODY = re.compile(rb"eyJ[A-Za-z0-9_-]{8,512}+\.[A-Za-z0-9_-]{8,16384}+\.[A-Za-z0-9_-]{40,100}+")
 _LOOKED_AT = 300
 _KID = re.compile(r"[A-Za-z0-9._-]{1,64}")
+_ACCOUNT = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,62}")
 _REQUIRED = ["iss", "aud", "sub", "jti", "iat", "exp", "role", "clusters"]
 
 Role = Literal["submit", "agent", "register", "admin", "enroll"]
@@ -52,7 +53,8 @@ ROLES: tuple[str, ...] = get_args(Role)
 class Principal:
     """Who a verified token speaks for, and where. `clusters` holds names, ``@groups`` and ``*``.
 
-    `body_sha256` (hex) binds it to one message: see `check_body`.
+    `body_sha256` (hex) binds it to one message: see `check_body`. `accounts` are what its jobs may be
+    charged to (the claim `account`), the usual one first.
     """
 
     sub: str
@@ -62,6 +64,7 @@ class Principal:
     issued_at: float
     expires_at: float
     body_sha256: str | None = None
+    accounts: tuple[str, ...] = ()
 
     def covers(self, cluster: str, groups: Mapping[str, frozenset[str]]) -> bool:
         """May this principal act on `cluster`, with group membership as it is now?"""
@@ -163,11 +166,13 @@ def issue(
     ttl: float,
     scope: Sequence[str] = (),
     body: bytes | None = None,
+    accounts: Sequence[str] = (),
     now: float | None = None,
 ) -> str:
     """A signed token for `sub`, good for `ttl` seconds. `scope` is what RabbitMQ's OAuth 2 plugin reads.
 
     With `body`, it is good for one message with this body alone, and travels in its header `authorization`.
+    Its jobs may be charged to `accounts`, the first one if they name none.
     Raises InvalidInput.
     """
     if role not in ROLES:
@@ -192,6 +197,11 @@ def issue(
         claims["scope"] = " ".join(scope)
     if body is not None:
         claims["body_sha256"] = sha256(body).hexdigest()
+    for name in accounts:
+        if not _ACCOUNT.fullmatch(name):
+            raise InvalidInput(f"{name[:80]!r} cannot name an account: use letters, digits, '.', '_' and '-'")
+    if accounts:
+        claims["account"] = list(accounts) if len(accounts) > 1 else accounts[0]
     token = jwt.encode(claims, key, algorithm=ALGORITHM, headers={"kid": kid})
     if scope and len(token) > MAX_BROKER_BYTES:
         raise InvalidInput(
@@ -252,9 +262,13 @@ def _principal(claims: Mapping[str, object], now: float) -> Principal:
         raise Denied(
             f"the token is from the future by {issued - now:.0f} s (at most {LEEWAY:.0f} s are allowed): set the clocks"
         )
+    accounts = claims.get("account", [])
+    accounts = [accounts] if isinstance(accounts, str) else accounts
+    if not isinstance(accounts, list) or not all(isinstance(a, str) and _ACCOUNT.fullmatch(a) for a in accounts):
+        raise Denied("the token's account must be the name of an account, or a list of them")
     if role == "submit" and not clusters:
         role = "enroll"  # what passes of releases before said: of no cluster, nothing can be asked
-    return Principal(sub, cast(Role, role), frozenset(clusters), jti, issued, expires, bound)
+    return Principal(sub, cast(Role, role), frozenset(clusters), jti, issued, expires, bound, tuple(accounts))
 
 
 def _moment(value: object) -> float:

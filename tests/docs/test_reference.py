@@ -107,6 +107,7 @@ SUBMISSIONS: list[dict[str, Any]] = [
         "environment": {"A": "b"},
         "requires": [{"name": "io", "field": "type", "match": "nvme"}],
         "name": "job",
+        "account": "physics",
         "image": "docker.io/library/debian",
         "clusters": ["blue", "@gpu"],
         "match": {"name": "range"},
@@ -125,6 +126,7 @@ WRONG: list[dict[str, Any]] = [
     {"command": ["hostname"], "nodes": "2"},
     {"command": ["hostname"], "priority": 32},
     {"command": ["hostname"], "version": 2},
+    {"command": ["hostname"], "account": "no account"},
 ]
 
 

@@ -88,9 +88,14 @@ class Rig:
         return connect(ConnectOptions(self.broker_url, name=name, max_message_bytes=64 << 20))
 
     def issue(
-        self, sub: str, role: tokens.Role = "submit", clusters: tuple[str, ...] = ("*",), ttl: float = 3600
+        self,
+        sub: str,
+        role: tokens.Role = "submit",
+        clusters: tuple[str, ...] = ("*",),
+        ttl: float = 3600,
+        accounts: tuple[str, ...] = (),
     ) -> str:
-        return tokens.issue(self.ring, sub=sub, role=role, clusters=clusters, ttl=ttl)
+        return tokens.issue(self.ring, sub=sub, role=role, clusters=clusters, ttl=ttl, accounts=accounts)
 
     def __enter__(self) -> Self:
         return self

@@ -14,6 +14,7 @@ from rainbow.jobspec import read_cached, simple
 from rainbow.jobspec.request import Demand
 from rainbow.models.cluster import ClusterRecord, ClusterState
 from rainbow.models.job import Reason
+from rainbow.models.shares import ShareTerms
 from rainbow.resources import read_graph
 from rainbow_workers.clusters.cache import ClusterCache
 from rainbow_workers.clusters.depth import DepthPolicy
@@ -21,9 +22,10 @@ from rainbow_workers.scheduling.contention import Contention
 from rainbow_workers.scheduling.decide import Decider, Job
 from rainbow_workers.scheduling.deciding import Deciding
 from rainbow_workers.scheduling.failover import RateLimiter
-from rainbow_workers.scheduling.fair_share import FairShare, SharePolicy
+from rainbow_workers.scheduling.fair_share import FairShare
 from rainbow_workers.scheduling.pending_job import PendingJob
 from rainbow_workers.scheduling.round import Round
+from rainbow_workers.scheduling.share_terms import SharePolicy
 from rainbow_workers.scheduling.window import Window
 from rainbow_workers.selection.base import Load
 from rainbow_workers.stores import StoreOptions, open_store
@@ -32,6 +34,7 @@ from rig import resources
 
 SMALL = read_cached(simple(["true"], cores_per_task=1))
 LARGE = read_cached(simple(["true"], tasks=16, cores_per_task=1))
+ALICE = ("default", "alice")
 
 
 def record(name: str, cores: int = 16) -> ClusterRecord:
@@ -63,9 +66,8 @@ class Room:
         self.window = Window()
         self.patience = patience
         store = SimpleNamespace(clusters=SimpleNamespace(changes=lambda since: Changes(since)))
-        self.fair_share = FairShare(
-            open_store(StoreOptions(f"memory://{uuid.uuid4().hex}")), world, SharePolicy(weights)
-        )
+        shares = SharePolicy({user: ShareTerms(weight=weight) for user, weight in weights.items()})
+        self.fair_share = FairShare(open_store(StoreOptions(f"memory://{uuid.uuid4().hex}")), world, shares)
         self.deciding = Deciding(store, world, Decider(world), RateLimiter(1e9), random.Random(1))  # type: ignore[arg-type]
 
     def release(self, now: float) -> dict[str, str | None]:
@@ -275,17 +277,17 @@ def test_usage_fades_and_is_shared_by_schedulers() -> None:
     job = pending(1).job
     assert job is not None
     one.charge(job)
-    charged = one.usage("alice")
+    charged = one.usage().users.get(ALICE, 0.0)
     now[0] += 1.5
     one.sync()
     two.sync()
-    assert two.usage("alice") == pytest.approx(charged)
+    assert two.usage().users.get(ALICE, 0.0) == pytest.approx(charged)
     now[0] += 150.0
     two.sync()
-    assert charged * 0.4 < two.usage("alice") < charged * 0.6
+    assert charged * 0.4 < two.usage().users.get(ALICE, 0.0) < charged * 0.6
     now[0] += 1000.0
     two.sync()
-    assert two.usage("alice") == 0.0
+    assert two.usage().users.get(ALICE, 0.0) == 0.0
 
 
 def test_timers_and_jobs_that_come_again() -> None:

@@ -36,6 +36,7 @@ from rainbow_workers.registry.operations.clusters import ClusterOperations
 from rainbow_workers.registry.operations.issuing import AGENT_TTL, SUBMIT_TTL, Issuer
 from rainbow_workers.registry.operations.jobs import JobOperations
 from rainbow_workers.registry.operations.relaying import RelayOperations
+from rainbow_workers.registry.operations.shares import ShareOperations
 from rainbow_workers.registry.registrar import Operation, Registrar
 from rainbow_workers.scheduling.contention import Contention
 from rainbow_workers.scheduling.decide import Decider
@@ -204,6 +205,7 @@ class Service:
             check_selection=decider.check,
             max_bytes=self._options.message_bytes,
             max_depth=self._options.depth,
+            accounts=lambda: self._fair_share.table.names("account"),
             keep=self._options.keep,
         )
 
@@ -295,9 +297,12 @@ class Service:
         clusters = ClusterOperations(self._broker, self._store, self.world, issuer, self._keys, o.limits)
         jobs = JobOperations(self._broker, self._store, self.world, self._follower, self._keys)
         relay = RelayOperations(self._broker, self._store, self.world, self._keys, self.ring)
+        shares = ShareOperations(self._store, self._fair_share)
         access = AccessOperations(self._store, self.world, issuer, clusters.bar)
         operations: dict[type, Operation] = {
             control.Ping: access.ping,
+            control.ListShares: shares.list_shares,
+            control.SetShare: shares.set_share,
             control.Revoke: access.revoke,
             control.SettleDead: access.settle_dead,
             control.Enroll: access.enroll,

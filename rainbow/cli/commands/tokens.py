@@ -59,6 +59,10 @@ def issue(
         list[str] | None,
         typer.Option("--cluster", "-C", metavar="NAME", help="Cluster or @group; may be repeated; all if left out."),
     ] = None,
+    account: Annotated[
+        list[str] | None,
+        typer.Option("--account", "-A", metavar="NAME", help="Account it may charge, the usual one first; may repeat."),
+    ] = None,
     ttl: Annotated[str, typer.Option("--ttl", metavar="TIME", help="How long it is good: 90s, 12h, 30d.")] = "30d",
     save: Annotated[bool, typer.Option("--save", help="Write it as `token` into the settings file.")] = False,
     body: Annotated[
@@ -91,6 +95,7 @@ def issue(
         ttl=seconds(ttl, "--ttl"),
         scope=scopes.for_token(role, names, vhost),
         body=body.read_bytes() if body else None,
+        accounts=account or (),
     )
     path = files.in_force(config)
     if save:
@@ -121,8 +126,9 @@ def show(given: Given = None, as_json: Json = False, config: Config = None) -> N
         for name, key in (("issued", "iat"), ("expires", "exp"))
     }
     rest = {key: value for key, value in claims.items() if key not in ("iat", "exp")}
-    if isinstance(rest.get("clusters"), list):
-        rest["clusters"] = " ".join(str(name) for name in rest["clusters"])
+    for key in ("clusters", "account"):
+        if isinstance(rest.get(key), list):
+            rest[key] = " ".join(str(name) for name in rest[key])
     output.fields({**rest, **times, "key": _kid(text)})
     output.note("not verified: `rainbow token verify` does")
 

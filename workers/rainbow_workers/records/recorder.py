@@ -184,6 +184,7 @@ class Recorder(Task):
         granted = self._granted(event, sender)
         update = {
             "user": granted.user if granted else None,
+            "account": None,
             "name": granted.name if granted else None,
             "answer": None,
             "grant": None,

@@ -1,4 +1,4 @@
-"""How long the jobs of each user run, as a moving mean: a sample is enough."""
+"""How long the jobs of each user run, in all and on each cluster, as moving means: a sample is enough."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ import time
 from collections.abc import Callable, Sequence
 
 from rainbow.models.job import JobEvent
-from rainbow_workers.stores.base import Recorded, Store
+from rainbow_workers.stores.base import Recorded, Store, run_time_of
 
 #: How much the newest end counts.
 _WEIGHT = 0.2
 #: Ends looked at of a batch, and seconds between two writes.
 _SAMPLE, _EVERY = 16, 1.0
-#: Users remembered; with more of them the means begin again.
+#: Means remembered; with more of them the means begin again.
 _MOST = 20_000
 
 
@@ -34,9 +34,17 @@ class RunTimes:
             began, ended = record.times.get("running"), record.times.get("ended")
             if record.user is None or began is None or ended is None:
                 continue
-            seconds, old = max(0.001, ended - began), self._means.get(record.user)
-            self._means[record.user] = seconds if old is None else old + _WEIGHT * (seconds - old)
-            self._changed.add(record.user)
+            self._ran(record.user, seconds := max(0.001, ended - began))
+            if record.cluster is not None:
+                self._ran(run_time_of(record.user, record.cluster), seconds)
+        self._write()
+
+    def _ran(self, name: str, seconds: float) -> None:
+        old = self._means.get(name)
+        self._means[name] = seconds if old is None else old + _WEIGHT * (seconds - old)
+        self._changed.add(name)
+
+    def _write(self) -> None:
         now = self._clock()
         if self._changed and now >= self._next:
             self._next = now + _EVERY

@@ -23,6 +23,7 @@ from rainbow.models.control import (
     Report,
     Revoke,
     SetGroup,
+    SetShare,
     SetSubsystem,
     SettleDead,
     parse_request,
@@ -213,7 +214,7 @@ _MEASURED = frozenset({ERROR, FAILING, REPORTED_EPOCH})
 
 def about(request: AnyRequest) -> str | list[str] | None:
     """What a request is about, for the audit log."""
-    for name in ("cluster", "group", "ids", "id", "jti", "sub", "code", "keys"):
+    for name in ("cluster", "group", "account", "user", "ids", "id", "jti", "sub", "code", "keys"):
         value = getattr(request, name, None)
         if value is not None:
             return value if isinstance(value, str) else [str(item) for item in value]
@@ -233,6 +234,8 @@ def how(request: AnyRequest) -> dict[str, Any]:
             return {"kind": "jti" if request.jti is not None else "sub"}
         case SetSubsystem() | RemoveSubsystem():
             return {"subsystem": request.name}
+        case SetShare():
+            return {"terms": request.terms.model_dump(exclude_none=True), "unset": request.unset}
         case SettleDead():
             return {"count": len(request.keys)}
         case _:

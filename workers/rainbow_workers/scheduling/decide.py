@@ -14,6 +14,7 @@ from typing import Any, Literal
 
 from rainbow.jobspec.request import Jobspec, Request
 from rainbow.models.job import Reason
+from rainbow.models.shares import DEFAULT_ACCOUNT
 from rainbow.resources.backends.base import GraphMatches
 from rainbow_workers.clusters.cache import ClusterCache
 from rainbow_workers.scheduling.contention import Contention
@@ -24,6 +25,8 @@ from rainbow_workers.selection.base import Asking, Choice, JobView, Offer, Selec
 MAX_NAMED = 64
 #: Codes of clusters that have too much to do: a job that met nothing else waits for as long as it takes.
 _FULL = frozenset({"busy", "queue-full"})
+#: Whom a job is charged to: an account, and in it a user.
+Payer = tuple[str, str]
 #: Up to as many candidates are kept in a list of their own; more stay in the index.
 FEW = 1000
 
@@ -44,6 +47,7 @@ class Job:
     token_issued_at: float = 0.0
     own: frozenset[str] = frozenset()
     others: tuple[tuple[str, str, float, tuple[str, ...]], ...] = ()
+    account: str = DEFAULT_ACCOUNT
     name: str | None = None
     image: str | None = None
     restrict: tuple[str, ...] | None = None
@@ -56,6 +60,10 @@ class Job:
     tried: dict[str, Reason] = field(default_factory=dict)
     #: What clusters said that were asked for a bid; None before any was.
     offers: dict[str, Offer] | None = None
+
+    @property
+    def payer(self) -> Payer:
+        return self.account, self.user
 
     def view(self) -> JobView:
         spec = self.jobspec

@@ -28,7 +28,7 @@ class Waiting(Protocol):
     def declined(self, pending: PendingJob, decision: Decision) -> None:
         """The job that was offered waits on."""
 
-    def taken(self, pending: PendingJob) -> None:
+    def taken(self, pending: PendingJob, decision: Decision | None) -> None:
         """The job that was offered does not wait any more."""
 
 
@@ -87,7 +87,7 @@ class Deciding:
                     else:
                         jobs.append(pending)
                         decisions.append(decision)
-                        waiting.taken(pending)
+                        waiting.taken(pending, decision)
         except Exception:
             self.undo(Decided(jobs, decisions, now))
             raise

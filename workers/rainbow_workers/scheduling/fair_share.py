@@ -1,9 +1,10 @@
-"""Fair share: whose waiting job is next, by weights and by what each user had lately.
+"""Fair share: whose waiting job is next, by weights and by what each account and user had lately.
 
 A job costs its dominant share (of the cores, GPUs or nodes of all clusters, whichever it takes most of) times the
-seconds that it is expected to run: the mean of the user's recent jobs, else of all users', else its time limit. The
-cost is charged when the job is dispatched. What a user was charged decays with a half-life. The user with the lowest
-usage for its weight is next.
+seconds that it is expected to run: the mean of the user's recent jobs on its cluster, else on all, else of all users'
+jobs, else its time limit. The cost is charged when the job is dispatched, to its account and in it to its user; what
+was only guessed is put right once jobs of the user have ended there. What was charged decays with a half-life. The
+account with the lowest usage for its weight is next, and in it the user with the lowest for its own.
 """
 
 from __future__ import annotations
@@ -14,33 +15,34 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from rainbow.jobspec.request import Demand
+from rainbow.models.shares import DEFAULT_ACCOUNT
 from rainbow_workers.clusters.cache import ClusterCache
-from rainbow_workers.scheduling.decide import Job
-from rainbow_workers.stores.base import Store
+from rainbow_workers.scheduling.decide import Job, Payer
+from rainbow_workers.scheduling.share_terms import SharePolicy, ShareTable
+from rainbow_workers.stores.base import BETWEEN, Store, run_time_of
 
 #: Half-lives for which usage counts: the rest is less than 2 % of it.
 PERIODS = 6
 #: Seconds that a job is expected to run of which nothing is known.
 _UNKNOWN = 60.0
+#: Guesses remembered, to be put right.
+_GUESSES = 20_000
 #: Seconds between two exchanges with the store.
 _EVERY = 1.0
+#: Usage for its weight, of an account and of the user in it: the lowest is next.
+Standing = tuple[float, float]
 
 
 @dataclass(frozen=True, slots=True)
-class SharePolicy:
-    """Who gets how much.
+class Usage:
+    """What was charged lately, decayed: shares of everything, times seconds."""
 
-    Attributes:
-        weights: By user; 1 for the others.
-        half_life: Seconds after which usage counts half.
-    """
-
-    weights: Mapping[str, float] = field(default_factory=dict)
-    half_life: float = 3600.0
+    users: Mapping[Payer, float] = field(default_factory=dict)
+    accounts: Mapping[str, float] = field(default_factory=dict)
 
 
 class FairShare:
-    """The usage of all users, as this process knows it. Used by several threads.
+    """The usage of all accounts and users, as this process knows it. Used by several threads.
 
     The store has the sums that all schedulers charge; losing them makes all users equal again, and loses no job.
     """
@@ -53,70 +55,128 @@ class FairShare:
         self._policy = policy
         self._clock = clock
         self._lock = threading.Lock()
-        self._usage: dict[str, float] = {}
-        self._new: dict[str, float] = {}
+        self._users: dict[Payer, float] = {}
+        self._accounts: dict[str, float] = {}
+        self._new: dict[Payer, float] = {}
+        #: Shares of everything, and what was charged for them, of jobs whose run time was a guess.
+        self._guessed: dict[tuple[Payer, str], tuple[float, float]] = {}
         self._run_times: Mapping[str, float] = {}
         self._run_time = 0.0
         self._totals = Demand()
         self._next = 0.0
+        #: What is set for whom.
+        self.table = ShareTable(policy)
 
-    def cost(self, job: Job) -> float:
-        """What a job is charged: share of everything there is, times seconds."""
+    @property
+    def half_life(self) -> float:
+        return self._policy.half_life
+
+    def cost(self, job: Job, cluster: str | None = None) -> float:
+        """What a job is charged on `cluster`: share of everything there is, times seconds."""
+        return self._part(job) * self._seconds(job, cluster)[0]
+
+    def charge(self, job: Job, cluster: str | None = None) -> None:
+        """The job was dispatched to `cluster`."""
+        part, payer = self._part(job), job.payer
+        seconds, measured = self._seconds(job, cluster)
+        with self._lock:
+            self._new[payer] = self._new.get(payer, 0.0) + part * seconds
+            self._users[payer] = self._users.get(payer, 0.0) + part * seconds
+            self._accounts[job.account] = self._accounts.get(job.account, 0.0) + part * seconds
+            if not measured and cluster is not None and len(self._guessed) < _GUESSES:
+                parts, charged = self._guessed.get((payer, cluster), (0.0, 0.0))
+                self._guessed[payer, cluster] = parts + part, charged + part * seconds
+
+    def _part(self, job: Job) -> float:
+        """The job's dominant share of all clusters."""
         demand, totals = job.jobspec.demand, self._totals
         pairs = [(demand.cores, totals.cores), (demand.gpus, totals.gpus)]
         if not demand.cores and not demand.gpus:
             pairs = [(demand.nodes, totals.nodes)]
-        shares = [wanted / there for wanted, there in pairs if wanted and there]
-        seconds = self._run_times.get(job.user) or self._run_time or job.jobspec.duration or _UNKNOWN
-        return max(shares, default=0.0) * seconds
+        return max((wanted / there for wanted, there in pairs if wanted and there), default=0.0)
 
-    def charge(self, job: Job) -> None:
-        """The job was dispatched."""
-        cost = self.cost(job)
+    def _seconds(self, job: Job, cluster: str | None) -> tuple[float, bool]:
+        """How long it is expected to run there, and whether that was measured."""
+        known = self._run_times.get
+        measured = known(run_time_of(job.user, cluster)) if cluster is not None else None
+        guess = known(job.user) or self._run_time or job.jobspec.duration or _UNKNOWN
+        return measured or guess, measured is not None
+
+    def usage(self) -> Usage:
+        """The sums as they are now."""
         with self._lock:
-            self._new[job.user] = self._new.get(job.user, 0.0) + cost
-            self._usage[job.user] = self._usage.get(job.user, 0.0) + cost
+            return Usage(dict(self._users), dict(self._accounts))
 
-    def usage(self, user: str) -> float:
-        """What the user was charged lately, decayed: shares of everything, times seconds."""
-        return self._usage.get(user, 0.0)
+    def standing(self, payer: Payer, account_more: float = 0.0, user_more: float = 0.0) -> Standing:
+        """How much `payer` had for its weight, with so much more charged to its account and its user."""
+        account, user = payer
+        return (
+            (self._accounts.get(account, 0.0) + account_more) / self.table.weight("account", account),
+            (self._users.get(payer, 0.0) + user_more) / self.table.weight("user", user),
+        )
 
-    def weight(self, user: str) -> float:
-        """The user's weight."""
-        return self._policy.weights.get(user, 1.0)
+    def sync(self, *, at_once: bool = False) -> None:
+        """Exchange with the store what was charged and set, at most once a second but when it has to be `at_once`.
 
-    def sync(self) -> None:
-        """Exchange charges with the store, at most once a second. Raises StoreUnavailable."""
+        Raises StoreUnavailable.
+        """
         now = self._clock()
-        if now < self._next:
+        if now < self._next and not at_once:
             return
         self._next = now + _EVERY
-        period = int(now // self._policy.half_life)
+        shares, half_life = self._store.shares, self._policy.half_life
+        period = int(now // half_life)
         with self._lock:
             charges, self._new = self._new, {}
         try:
-            self._store.shares.charge(charges, period, PERIODS * self._policy.half_life)
-            sums = self._store.shares.usage([period - age for age in range(PERIODS)])
-            run_times = self._store.shares.run_times()
+            named = {BETWEEN.join(payer): cost for payer, cost in charges.items()}
+            shares.charge(named, period, PERIODS * half_life)
+            sums = shares.usage([period - age for age in range(PERIODS)])
+            run_times, terms = shares.run_times(), shares.terms()
         except Exception:
             with self._lock:
-                for user, cost in charges.items():
-                    self._new[user] = self._new.get(user, 0.0) + cost
+                for payer, cost in charges.items():
+                    self._new[payer] = self._new.get(payer, 0.0) + cost
             raise
-        usage: dict[str, float] = {}
+        self.table.follow(terms)
+        usage: dict[Payer, float] = {}
         for age, found in enumerate(sums):
             # The middle of a period stands for all of it.
-            middle = (period - age + 0.5) * self._policy.half_life
-            faded = 0.5 ** max(0.0, (now - middle) / self._policy.half_life)
-            for user, cost in found.items():
-                usage[user] = usage.get(user, 0.0) + cost * faded
+            middle = (period - age + 0.5) * half_life
+            faded = 0.5 ** max(0.0, (now - middle) / half_life)
+            for name, cost in found.items():
+                payer = _payer(name)
+                usage[payer] = usage.get(payer, 0.0) + cost * faded
         with self._world.lock:
             totals = [c.total for c in self._world.clusters.values()]
         with self._lock:
-            for user, cost in self._new.items():
-                usage[user] = usage.get(user, 0.0) + cost
-            self._usage, self._run_times = usage, run_times
-            self._run_time = sum(run_times.values()) / len(run_times) if run_times else 0.0
+            self._put_right(run_times)
+            for payer, cost in self._new.items():
+                usage[payer] = usage.get(payer, 0.0) + cost
+            self._users, self._accounts = usage, _by_account(usage)
+            self._run_times = run_times
+            of_users = [seconds for name, seconds in run_times.items() if BETWEEN not in name]
+            self._run_time = sum(of_users) / len(of_users) if of_users else 0.0
             self._totals = Demand(
                 sum(t.nodes for t in totals), sum(t.cores for t in totals), sum(t.gpus for t in totals)
             )
+
+    def _put_right(self, run_times: Mapping[str, float]) -> None:
+        """Charge the difference where a guess was made of what is known now."""
+        for (payer, cluster), (parts, charged) in list(self._guessed.items()):
+            seconds = run_times.get(run_time_of(payer[1], cluster))
+            if seconds is not None:
+                del self._guessed[payer, cluster]
+                self._new[payer] = self._new.get(payer, 0.0) + parts * seconds - charged
+
+
+def _payer(name: str) -> Payer:
+    account, between, user = name.partition(BETWEEN)
+    return (account, user) if between else (DEFAULT_ACCOUNT, name)
+
+
+def _by_account(usage: Mapping[Payer, float]) -> dict[str, float]:
+    sums: dict[str, float] = {}
+    for (account, _), cost in usage.items():
+        sums[account] = sums.get(account, 0.0) + cost
+    return sums

@@ -90,6 +90,7 @@ class Outgoing:
         key = (
             id(job.jobspec),
             job.user,
+            job.account,
             job.name,
             job.image,
             job.priority,

@@ -108,7 +108,7 @@ class Publishing:
         assert job is not None
         assert decision.cluster is not None
         if self._fair_share is not None:
-            self._fair_share.charge(job)
+            self._fair_share.charge(job, decision.cluster)
         pending.messages.append(self._outgoing.dispatch(job, decision.cluster, now))
         if pending.fence is not None:
             pending.messages.append(pending.fence)

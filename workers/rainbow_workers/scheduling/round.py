@@ -5,8 +5,8 @@ from __future__ import annotations
 import heapq
 import itertools
 
-from rainbow_workers.scheduling.decide import Decision
-from rainbow_workers.scheduling.fair_share import FairShare
+from rainbow_workers.scheduling.decide import Decision, Payer
+from rainbow_workers.scheduling.fair_share import FairShare, Standing
 from rainbow_workers.scheduling.pending_job import PendingJob
 from rainbow_workers.scheduling.window import Kind, Window
 
@@ -17,8 +17,9 @@ BATCH = 500
 class Round:
     """Implements `deciding.Waiting`.
 
-    The next job is of the user with the lowest usage for its weight; of its kinds, the one with the oldest job. A kind
-    that has to wait is left out for the rest of the round.
+    The next job is of the account with the lowest usage for its weight, and in it of the user with the lowest usage
+    for its own; of its kinds, the one with the most urgent job, then the oldest. A kind that has to wait is left out
+    for the rest of the round.
     """
 
     def __init__(self, window: Window, patience: float, now: float, fair_share: FairShare) -> None:
@@ -27,9 +28,10 @@ class Round:
         self._now = now
         self._fair_share = fair_share
         #: What this round has charged: it is in the sums of `fair_share` once it is dispatched.
-        self._charged: dict[str, float] = {}
+        self._charged: dict[Payer, float] = {}
+        self._of_account: dict[str, float] = {}
         self._number = itertools.count()
-        self._heap: list[tuple[float, float, int, Kind]] = []
+        self._heap: list[tuple[Standing, int, float, int, Kind]] = []
         for kind in window.kinds.values():
             self._push(kind)
         self._kind: Kind | None = None
@@ -74,13 +76,16 @@ class Round:
         self._skipped.append(kind)
         self._kind = None
 
-    def taken(self, pending: PendingJob) -> None:
+    def taken(self, pending: PendingJob, decision: Decision | None) -> None:
         kind, job = self._kind, pending.job
         assert kind is not None
         assert job is not None
         self._placed += 1
         self._window.remove(pending.id)
-        self._charged[kind.user] = self._charged.get(kind.user, 0.0) + self._fair_share.cost(job)
+        cost = self._fair_share.cost(job, decision.cluster if decision is not None else None)
+        account, _ = kind.payer
+        self._charged[kind.payer] = self._charged.get(kind.payer, 0.0) + cost
+        self._of_account[account] = self._of_account.get(account, 0.0) + cost
         kind.passed_at = 0.0
         for other in self._skipped:
             other.passed_at = other.passed_at or self._now
@@ -93,18 +98,19 @@ class Round:
     def _push(self, kind: Kind) -> None:
         entry = kind.first()
         if entry is not None and entry.pending.job is not None:
-            age = entry.pending.job.submitted_at
-            heapq.heappush(self._heap, (self._usage(kind), age, next(self._number), kind))
+            job = entry.pending.job
+            place = (self._standing(kind), -job.priority, job.submitted_at, next(self._number))
+            heapq.heappush(self._heap, (*place, kind))
 
     def _next(self) -> Kind | None:
         while self._heap:
-            usage, _, _, kind = heapq.heappop(self._heap)
-            if self._usage(kind) > usage:
-                self._push(kind)  # others of its user had their turn meanwhile
+            standing, *_, kind = heapq.heappop(self._heap)
+            if self._standing(kind) > standing:
+                self._push(kind)  # others of its account had their turn meanwhile
                 continue
             return kind
         return None
 
-    def _usage(self, kind: Kind) -> float:
-        user = kind.user
-        return (self._fair_share.usage(user) + self._charged.get(user, 0.0)) / self._fair_share.weight(user)
+    def _standing(self, kind: Kind) -> Standing:
+        account, payer = kind.payer[0], kind.payer
+        return self._fair_share.standing(payer, self._of_account.get(account, 0.0), self._charged.get(payer, 0.0))

@@ -6,7 +6,7 @@ Bad input becomes a refusal with one plain line, never an exception that leaves 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 from uuid import uuid4
 
@@ -16,6 +16,7 @@ from rainbow.errors import BadSignature, Denied, InvalidInput, RainbowError
 from rainbow.jobspec import Jobspec, read_cached
 from rainbow.jobspec.dialects.simple import simple
 from rainbow.models.job import Dispatch, Reason, SubmitRequest, read_id
+from rainbow.models.shares import DEFAULT_ACCOUNT
 from rainbow.models.wire import parse
 from rainbow.security import access, signing
 from rainbow.security.tokens import LEEWAY, Principal, Verifier, check_body, revoked
@@ -32,7 +33,8 @@ _SMALL = 64 << 10
 
 
 class SubmissionReader:
-    """Reads with a verifier for tokens and the keys of the clusters. `check_selection` raises for an unknown one."""
+    """Reads with a verifier for tokens and the keys of the clusters. `check_selection` raises for an unknown one.
+    `accounts` gives the accounts for which something is set: what an administrator may charge."""
 
     def __init__(
         self,
@@ -40,6 +42,7 @@ class SubmissionReader:
         keys: ClusterKeys,
         *,
         check_selection: Callable[[tuple[str, Mapping[str, Any]]], None],
+        accounts: Callable[[], Collection[str]] = lambda: (),
         max_bytes: int = codec.MAX_BYTES,
         max_depth: int = codec.MAX_DEPTH,
         keep: float = 7 * 86400.0,
@@ -48,6 +51,7 @@ class SubmissionReader:
         self._verifier = verifier
         self._keys = keys
         self._check_selection = check_selection
+        self._accounts = accounts
         self._max_bytes = max_bytes
         self._max_depth = max_depth
         self._keep = keep
@@ -143,6 +147,8 @@ class SubmissionReader:
             allowed=allowed,
             own=first.clusters,
             submitted_at=submitted_at,
+            # What it was let in for stays, whatever is set meanwhile.
+            account=route["account"] if route and "account" in route else self._account(request, jobspec, first),
             name=request.name or jobspec.name,
             image=request.image,
             restrict=None if request.clusters is None else tuple(request.clusters),
@@ -154,6 +160,22 @@ class SubmissionReader:
             # Higher when it was assigned before, and no queue took it.
             attempt=route["attempt"] if route else 1,
         )
+
+    def _account(self, request: SubmitRequest, jobspec: Jobspec, who: Principal) -> str:
+        """What the job is charged to: the account that it names, or the bank of its jobspec if the token may charge
+        that, or the first account of the token."""
+        asked, covered = request.account, who.accounts
+        if asked is None:
+            bank = _bank(jobspec) if covered else None
+            return bank if bank in covered else next(iter(covered), DEFAULT_ACCOUNT)
+        if asked in covered or (asked == DEFAULT_ACCOUNT and not covered):
+            return asked
+        if who.role == "admin":
+            if asked not in self._accounts():
+                raise InvalidInput(f"no account {asked!r}: set its weight first (rainbow shares set --account)")
+            return asked
+        may = f"it may charge {', '.join(covered)}" if covered else "it names no account (claim account)"
+        raise Denied(f"the token does not cover account {asked!r}: {may}")
 
     def _principals(self, request: SubmitRequest, delivery: Delivery, moment: float) -> list[Principal]:
         """Everyone the tokens speak for. Of several tokens bad ones are dropped, as long as one is good."""
@@ -234,6 +256,7 @@ class SubmissionReader:
             others=tuple((j, s, at, tuple(names)) for j, s, at, names in route.get("others", ())),
             allowed=self._still_allowed(route),
             submitted_at=dispatch.submitted_at,
+            account=str(route.get("account", DEFAULT_ACCOUNT)),
             name=dispatch.name,
             image=dispatch.image,
             restrict=None if route["restrict"] is None else tuple(route["restrict"]),
@@ -292,6 +315,7 @@ class SubmissionReader:
 def route_of(job: Job) -> dict[str, Any]:
     """What a dispatch must carry, beside what its agent needs, so that its job can be placed elsewhere."""
     return {
+        "account": job.account,
         "allowed": sorted(job.allowed),
         "own": sorted(job.own),
         "others": job.others,
@@ -322,6 +346,14 @@ def _jobspec(request: SubmitRequest) -> Jobspec:
         image=request.image,
     )
     return read_cached(document)
+
+
+def _bank(jobspec: Jobspec) -> str | None:
+    """The bank that a jobspec names for Flux, if it does."""
+    place: Any = jobspec.document
+    for key in ("attributes", "system", "bank"):
+        place = place.get(key) if isinstance(place, Mapping) else None
+    return place if isinstance(place, str) else None
 
 
 def _may_repeat(delivery: Delivery) -> bool:

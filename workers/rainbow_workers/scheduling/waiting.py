@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from rainbow import topology
 from rainbow.brokers.base import Broker, Consumer, Delivery, Receipt
 from rainbow.models.cluster import Revocation
+from rainbow.models.shares import ShareTerms
 from rainbow.models.waiting import WaitingSettings
 from rainbow_workers.audit import Audit
 from rainbow_workers.clusters.cache import ClusterCache
@@ -23,12 +24,13 @@ from rainbow_workers.clusters.sync import CacheSync
 from rainbow_workers.scheduling.contention import Contention
 from rainbow_workers.scheduling.decide import Decider
 from rainbow_workers.scheduling.dispatcher import Dispatcher
-from rainbow_workers.scheduling.fair_share import FairShare, SharePolicy
+from rainbow_workers.scheduling.fair_share import FairShare
 from rainbow_workers.scheduling.lanes import Lanes
 from rainbow_workers.scheduling.outgoing import Outgoing
 from rainbow_workers.scheduling.pending_job import PendingJob, note_submission
 from rainbow_workers.scheduling.publishing import revoked
 from rainbow_workers.scheduling.round import Round
+from rainbow_workers.scheduling.share_terms import SharePolicy
 from rainbow_workers.scheduling.submissions import SubmissionReader
 from rainbow_workers.scheduling.window import Entry, Window
 from rainbow_workers.stores.base import Store
@@ -66,8 +68,10 @@ class WaitingPolicy:
 
 def waiting_policy(settings: WaitingSettings) -> WaitingPolicy:
     """The policy of the settings `scheduler.waiting`."""
-    depth, shares = DepthPolicy(settings.share, settings.seconds), SharePolicy(settings.weights, settings.half_life)
-    return WaitingPolicy(settings.patience, settings.window, depth, shares)
+    weights = {user: ShareTerms(weight=weight) for user, weight in settings.weights.items()}
+    users = weights | {user: terms.over(weights.get(user, ShareTerms())) for user, terms in settings.users.items()}
+    shares = SharePolicy(users, settings.accounts, settings.half_life)
+    return WaitingPolicy(settings.patience, settings.window, DepthPolicy(settings.share, settings.seconds), shares)
 
 
 class WaitingRoom(Task):

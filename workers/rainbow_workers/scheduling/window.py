@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+from rainbow_workers.scheduling.decide import Payer
 from rainbow_workers.scheduling.pending_job import PendingJob
 
 Key = tuple[Any, ...]
@@ -21,7 +22,8 @@ def kind_of(pending: PendingJob) -> Key:
     """What jobs of one kind have in common."""
     job = pending.job
     assert job is not None
-    return (id(job.jobspec.request), job.allowed, job.restrict, job.user, frozenset(job.tried), job.selection is None)
+    rights = (job.allowed, job.restrict, frozenset(job.tried))
+    return (id(job.jobspec.request), rights, job.payer, job.selection is None)
 
 
 @dataclass(slots=True, eq=False)
@@ -46,7 +48,7 @@ class Kind:
     """
 
     key: Key
-    user: str
+    payer: Payer
     heap: list[tuple[int, float, int, Entry]] = field(default_factory=list)
     count: int = 0
     passed_at: float = 0.0
@@ -86,7 +88,7 @@ class Window:
         entry = Entry(pending, kind_of(pending), now)
         kind = self.kinds.get(entry.key)
         if kind is None:
-            kind = self.kinds[entry.key] = Kind(entry.key, job.user)
+            kind = self.kinds[entry.key] = Kind(entry.key, job.payer)
             self.version += 1
         heapq.heappush(kind.heap, (-job.priority, job.submitted_at, next(self._number), entry))
         kind.count += 1

@@ -277,9 +277,19 @@ class Enrollments(Protocol):
         """All there are, in any order."""
 
 
+#: Between the parts of a name in `Shares`: an account and its user, a user and a cluster.
+BETWEEN = "\x1f"
+
+
+def run_time_of(user: str, cluster: str) -> str:
+    """Under which name is kept how long a user's jobs run on one cluster; the user's own is for all of them."""
+    return f"{user}{BETWEEN}{cluster}"
+
+
 class Shares(Protocol):
-    """What users were charged lately, by period of time, and how long their jobs run. Approximate: losing it loses no
-    job. Periods are numbers that rise by one."""
+    """What users were charged lately, by period of time, how long their jobs run, and what an administrator set.
+
+    Losing it loses no job. Periods are numbers that rise by one."""
 
     def charge(self, amounts: Mapping[str, float], period: int, keep: float) -> None:
         """Add to the sums of users in a period, which is forgotten `keep` seconds after its last charge at the
@@ -293,6 +303,12 @@ class Shares(Protocol):
 
     def run_times(self) -> dict[str, float]:
         """How long jobs run, in seconds, by user."""
+
+    def put(self, name: str, terms: str | None) -> None:
+        """Keep `terms` under `name`, in place of what was there; None forgets it."""
+
+    def terms(self) -> dict[str, str]:
+        """All that is kept so."""
 
 
 class Store(Protocol):

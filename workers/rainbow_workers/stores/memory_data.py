@@ -94,6 +94,7 @@ class Data:
         self.lock = threading.RLock()
         self.usage: dict[int, dict[str, float]] = {}
         self.run_times: dict[str, float] = {}
+        self.terms: dict[str, str] = {}
         #: Notified when `relieved` rises: the version of the newest change that may make room for a job.
         self.relief = threading.Condition(self.lock)
         self.relieved = 0

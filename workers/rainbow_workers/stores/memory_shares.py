@@ -31,3 +31,14 @@ class MemoryShares:
     def run_times(self) -> dict[str, float]:
         with self._data.lock:
             return dict(self._data.run_times)
+
+    def put(self, name: str, terms: str | None) -> None:
+        with self._data.lock:
+            if terms is None:
+                self._data.terms.pop(name, None)
+            else:
+                self._data.terms[name] = terms
+
+    def terms(self) -> dict[str, str]:
+        with self._data.lock:
+            return dict(self._data.terms)

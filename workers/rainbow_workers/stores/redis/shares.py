@@ -1,4 +1,8 @@
-"""The Shares on Redis: a hash `usage:PERIOD` for each period, user -> sum; and `run-times`, user -> mean seconds."""
+"""The Shares on Redis, in hashes.
+
+`usage:PERIOD` for each period, who -> sum; `run-times`, who -> mean seconds; `shares`, who -> what an administrator
+set for them.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +28,7 @@ class RedisShares:
             self._connection.command("EXPIRE", key, int(keep) + 1)
 
     def usage(self, periods: Sequence[int]) -> list[dict[str, float]]:
-        return [self._hash(f"usage:{period}") for period in periods]
+        return [self._numbers(f"usage:{period}") for period in periods]
 
     def ran(self, seconds: Mapping[str, float]) -> None:
         flat = [part for user, mean in seconds.items() for part in (user.encode("utf-8", "surrogatepass"), repr(mean))]
@@ -32,8 +36,21 @@ class RedisShares:
             self._connection.command("HSET", f"{self._prefix}run-times", *flat)
 
     def run_times(self) -> dict[str, float]:
-        return self._hash("run-times")
+        return self._numbers("run-times")
 
-    def _hash(self, name: str) -> dict[str, float]:
+    def put(self, name: str, terms: str | None) -> None:
+        key, field = f"{self._prefix}shares", name.encode("utf-8", "surrogatepass")
+        if terms is None:
+            self._connection.command("HDEL", key, field)
+        else:
+            self._connection.command("HSET", key, field, terms)
+
+    def terms(self) -> dict[str, str]:
+        return {name: text(value) for name, value in self._hash("shares").items()}
+
+    def _numbers(self, name: str) -> dict[str, float]:
+        return {user: float(value) for user, value in self._hash(name).items()}
+
+    def _hash(self, name: str) -> dict[str, bytes]:
         flat = self._connection.command("HGETALL", f"{self._prefix}{name}")
-        return {text(user): float(value) for user, value in zip(flat[::2], flat[1::2], strict=True)}
+        return {text(field): value for field, value in zip(flat[::2], flat[1::2], strict=True)}

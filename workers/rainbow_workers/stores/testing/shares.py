@@ -20,6 +20,16 @@ class SharesContract(StoreFixtures):
         assert newest == pytest.approx({"alice": 1.75, "bob \u00e9": 2.0})
         assert (older, none) == ({"alice": 4.0}, {})
 
+    def test_what_an_administrator_set_is_kept_until_it_is_forgotten(self, store: Store) -> None:
+        assert store.shares.terms() == {}
+        store.shares.put("user:alice \u00e9", "one")
+        store.shares.put("account:physics", "two")
+        store.shares.put("account:physics", "three")
+        store.shares.put("user:unknown", None)
+        assert store.shares.terms() == {"user:alice \u00e9": "one", "account:physics": "three"}
+        store.shares.put("account:physics", None)
+        assert store.shares.terms() == {"user:alice \u00e9": "one"}
+
     def test_the_newest_run_time_of_a_user_holds(self, store: Store) -> None:
         assert store.shares.run_times() == {}
         store.shares.ran({"alice": 3.0, "bob": 1.0})

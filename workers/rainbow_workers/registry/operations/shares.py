@@ -1,0 +1,103 @@
+"""Operations on shares: what accounts and users are due and had, and what is set for them."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+from rainbow.errors import InvalidInput, NotFound
+from rainbow.models.control import ListShares, SetShare
+from rainbow.models.shares import FIELDS, Level, ShareTerms
+from rainbow.security.tokens import Principal
+from rainbow_workers.registry.registrar import Address
+from rainbow_workers.scheduling.fair_share import FairShare
+from rainbow_workers.scheduling.share_terms import ShareTable, name_of
+from rainbow_workers.stores.base import Store
+
+log = logging.getLogger(__name__)
+
+
+class ShareOperations:
+    def __init__(self, store: Store, fair_share: FairShare) -> None:
+        self._store = store
+        self._fair_share = fair_share
+
+    def list_shares(self, request: ListShares, caller: Principal, address: Address | None) -> dict[str, Any]:
+        """Rows of accounts (without `user`) and of their users; a submitter sees its own."""
+        self._fair_share.sync(at_once=True)
+        rows = share_rows(self._fair_share)
+        if caller.role != "admin":
+            rows = [row for row in rows if row["user"] == caller.sub]
+        return {"half_life": self._fair_share.half_life, "shares": rows}
+
+    def set_share(self, request: SetShare, caller: Principal, address: Address | None) -> dict[str, Any]:
+        level, name = _whose(request)
+        self._fair_share.sync(at_once=True)
+        old = self._fair_share.table.set_by_admin(level, name)
+        if request.unset and old is None:
+            raise NotFound(f"nothing was set for {level} {name!r} by an administrator")
+        if request.terms.empty and not request.unset:
+            raise InvalidInput(f"say what to set for {level} {name!r}: a weight or a limit")
+        terms = request.terms.over(ShareTerms() if request.unset or old is None else old)
+        kept = None if terms.empty else terms.model_dump_json(exclude_none=True)
+        self._store.shares.put(name_of(level, name), kept)
+        self._fair_share.sync(at_once=True)
+        log.info("share set", extra={"action": "share-set", level: name, "by": caller.sub})
+        return {level: name, "terms": said(self._fair_share.table.terms(level, name))}
+
+
+def _whose(request: SetShare) -> tuple[Level, str]:
+    if (request.user is None) == (request.account is None):
+        raise InvalidInput("name either a user or an account")
+    return ("user", request.user) if request.user is not None else ("account", request.account or "")
+
+
+def said(terms: ShareTerms) -> dict[str, Any]:
+    """What is set, as it is answered: null where nothing is."""
+    return {name: getattr(terms, name) for name in FIELDS}
+
+
+def share_rows(fair_share: FairShare) -> list[dict[str, Any]]:
+    """One row for each account, and below it for each of its users: ``{account, user, weight, share, usage, ...}``.
+
+    `share` is the part of everything that its weight asks for while all of them want more than there is, `usage` the
+    part that it had of all that was used lately. Users for whom something is set, and who had nothing lately, come
+    last, without account and share.
+    """
+    usage, table = fair_share.usage(), fair_share.table
+    total = sum(usage.accounts.values())
+    accounts = sorted({*usage.accounts, *table.names("account")})
+    weights = sum(table.weight("account", name) for name in accounts)
+    rows: list[dict[str, Any]] = []
+    for account in accounts:
+        due = table.weight("account", account) / weights
+        had = usage.accounts.get(account, 0.0)
+        rows.append(_row(table, "account", (account, None), due, had / total if total else 0.0))
+        users = sorted(user for name, user in usage.users if name == account)
+        of_account = sum(table.weight("user", user) for user in users)
+        for user in users:
+            part = due * table.weight("user", user) / of_account
+            used = usage.users[account, user] / total if total else 0.0
+            rows.append(_row(table, "user", (account, user), part, used))
+    seen = {user for _, user in usage.users}
+    rows += [_row(table, "user", (None, user), None, 0.0) for user in sorted(table.names("user") - seen)]
+    return rows
+
+
+def _row(
+    table: ShareTable, level: Level, payer: tuple[str | None, str | None], share: float | None, usage: float
+) -> dict[str, Any]:
+    account, user = payer
+    name = (account if level == "account" else user) or ""
+    terms = table.terms(level, name)
+    by = "admin" if table.set_by_admin(level, name) is not None else None if terms.empty else "settings"
+    limits = {key: value for key, value in said(terms).items() if key != "weight"}
+    return {
+        "account": account,
+        "user": user,
+        "weight": table.weight(level, name),
+        "share": share,
+        "usage": usage,
+        **limits,
+        "set_by": by,
+    }
