@@ -232,7 +232,7 @@ MEANINGS: Mapping[str, str] = {
     "graphdatabase.options": "Likewise.",
     "agent.executor": "What runs the jobs: a plugin of `rainbow.executors`.",
     "agent.options": "The executor's options.",
-    "agent.state_dir": "Where journal, identity and registration are kept.",
+    "agent.state_dir": "Where journal, identity and registration are kept: on a local disk (NFS often lacks locks).",
     "agent.graph": "Resource graph (JGF or R). Without it Flux is asked.",
     "agent.subsystems": "Folder of subsystem graphs: `NAME-subsystem.json` or `NAME.json`.",
     "agent.matcher": "`fluxion`: Fluxion's own walk must agree before a job is sent here.",

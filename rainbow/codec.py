@@ -88,8 +88,8 @@ def decode(
 _NOT_PLAIN = (
     (b"\x1f\x8b", "compressed with gzip"),
     (b"\x28\xb5\x2f\xfd", "compressed with zstd"),
-    (b"\xff\xfe", "UTF-16"),
-    (b"\xfe\xff", "UTF-16"),
+    (b"\xff\xfe", "not UTF-8 but UTF-16"),
+    (b"\xfe\xff", "not UTF-8 but UTF-16"),
 )
 #: A byte order mark, which some editors write in front of UTF-8.
 _BOM = b"\xef\xbb\xbf"

@@ -9,7 +9,8 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 
-from rainbow_agents.state import private_folder
+from rainbow.errors import InvalidSettings
+from rainbow_agents.state import NO_LOCKS, private_folder
 
 log = logging.getLogger(__name__)
 
@@ -36,6 +37,10 @@ class Activation:
                     logged = True
                 waiting()
                 stop.wait(0.5)
+            except OSError as exc:
+                raise InvalidSettings(
+                    f"state folder {self._path.parent} cannot be used: {exc.strerror}: {NO_LOCKS}"
+                ) from None
             else:
                 return True
         return False

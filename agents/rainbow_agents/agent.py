@@ -186,6 +186,9 @@ class Agent:
         )
         if state == "paused" and parts is not None:
             detail = parts.intake.paused or detail
+        unclear = parts.follower.unclear if parts is not None else 0
+        if unclear:
+            detail = f"{detail}; {unclear} job{'s' if unclear > 1 else ''} cannot be looked up (see the log)"
         return health.Health(
             cluster=self.cluster,
             state=state,
@@ -198,6 +201,7 @@ class Agent:
             last_settle=parts.intake.last_settle if parts else 0.0,
             last_report=last_report,
             events_waiting=self.journal.outbox.waiting(),
+            jobs_unclear=unclear,
         )
 
     # -- for `rainbow-agent check` ---------------------------------------------------------------------------

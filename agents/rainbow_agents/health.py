@@ -32,6 +32,7 @@ class Health:
     last_settle: float
     last_report: float
     events_waiting: int
+    jobs_unclear: int = 0
 
 
 class HealthFile:

@@ -137,7 +137,7 @@ class Parts:
             executor=self.executor,
             report_due=core.report_due,
             every=core.settings.agent.report_every,
-            values=lambda: reported(core.settings.agent),
+            values=lambda: {"jobs_unclear": self.follower.unclear, **reported(core.settings.agent)},
             state=core.state,
             counts=core.journal.counts,
             each=core.tick,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import secrets
 import threading
@@ -11,6 +12,12 @@ from pathlib import Path
 
 from rainbow.errors import InvalidSettings
 from rainbow.paths import make_folder
+
+#: What to do where locks do not work.
+NO_LOCKS = (
+    "its file system has no locks that work (NFS often has none), or another program keeps it open: set "
+    "agent.state_dir to a folder on a local disk"
+)
 
 
 @contextmanager
@@ -24,6 +31,8 @@ def private_folder(folder: Path) -> Iterator[Path]:
         make_folder(folder)
         yield folder
     except OSError as exc:
+        if exc.errno in (errno.ENOLCK, errno.EOPNOTSUPP):
+            raise InvalidSettings(f"state folder {folder} cannot be used: {NO_LOCKS}") from None
         raise InvalidSettings(
             f"state folder {folder} cannot be used: {exc.strerror or exc}: see that it is on a writable disk that is "
             f"not full and belongs to user {os.getuid()}, or set agent.state_dir to another folder"

@@ -129,17 +129,6 @@ def _since(text: str) -> float:
 # -- columns -------------------------------------------------------------------------------------------
 
 
-def _runtime(job: JobRecord) -> float | None:
-    start = job.times.get("running")
-    if start is None:
-        return None
-    return max(0.0, (_ended(job) or time.time()) - start)
-
-
-def _ended(job: JobRecord) -> float | None:
-    return max((at for state, at in job.times.items() if state in TERMINAL), default=None)
-
-
 #: What `--format` and `--sort` know of a job.
 FIELDS: Mapping[str, Callable[[JobRecord], Any]] = {
     "id": lambda j: j.id,
@@ -156,16 +145,16 @@ FIELDS: Mapping[str, Callable[[JobRecord], Any]] = {
     "age": lambda j: output.age(records.began(j)),
     "submitted": lambda j: output.stamp(records.began(j)),
     "started": lambda j: output.stamp(j.times.get("running")),
-    "ended": lambda j: output.stamp(_ended(j)),
-    "runtime": lambda j: None if (seconds := _runtime(j)) is None else output.span(seconds),
+    "ended": lambda j: output.stamp(records.ended(j)),
+    "runtime": lambda j: None if (seconds := records.run_time(j)) is None else output.span(seconds),
 }
 #: Fields that are sorted by another value than is shown.
 _ORDER: Mapping[str, Callable[[JobRecord], Any]] = {
     "age": lambda j: -(records.began(j) or 0.0),
     "submitted": records.began,
     "started": lambda j: j.times.get("running"),
-    "ended": _ended,
-    "runtime": _runtime,
+    "ended": records.ended,
+    "runtime": records.run_time,
 }
 
 

@@ -141,6 +141,12 @@ class TestLocal(RunningExecutorContract):
         ended = rig.run("cat {{tmpdir}}/a.txt; od -An -tx1 {{tmpdir}}/b.bin", system={"files": files})
         assert (ended.output or "").split() == ["text", "00", "01"]
 
+    def test_only_what_flux_fills_in_is_special_between_braces(self, rig: Rig) -> None:
+        assert rig.run("echo '{{.Names}} {{ x }} {{name}}'").output == "{{.Names}} {{ x }} job\n"
+        work = rig.work("echo {{taskid}}")
+        rig.executor.submit([work])
+        assert "only Flux fills in" in rig.wait_for("Refused", work.mark).detail
+
     def test_output_goes_to_the_files_that_a_job_names(self, rig: Rig, tmp_path: Path) -> None:
         output = {"stdout": {"type": "file", "path": f"{tmp_path}/{{{{name}}}}.out"}}
         ended = rig.run("echo to-out; echo to-err >&2", system={"shell": {"options": {"output": output}}})

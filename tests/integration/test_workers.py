@@ -382,6 +382,21 @@ def test_the_message_id_stands_in_for_an_id(rig: Rig) -> None:
     assert rig.answer("m")["id"] == job_id
 
 
+def test_a_message_id_that_is_no_uuid_names_a_job_of_its_sender(rig: Rig) -> None:
+    rig.register("red")
+    answers = []
+    for number, token in enumerate((rig.token, rig.token, rig.issue("bob"))):
+        rig.publish(
+            codec.encode_json({"token": token, "command": ["a"]}),
+            message_id="job-7",
+            reply_to=rig.replies.address,
+            correlation_id=f"m{number}",
+        )
+        answers.append(rig.answer(f"m{number}")["id"])
+    assert answers[0] == answers[1] != answers[2]
+    assert uuid.UUID(answers[0]).version == 5
+
+
 def test_msgpack_submissions_are_read_too(rig: Rig) -> None:
     rig.register("red")
     rig.publish(

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import queue
+import sqlite3
+import threading
 import uuid
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -14,6 +17,7 @@ from agentrig import Agents
 from rainbow.errors import InvalidSettings
 from rainbow.jobspec.request import Demand
 from rainbow.models.requests import BidAsk, Output
+from rainbow_agents.activation import Activation
 from rainbow_agents.executors.base import (
     Capacity,
     Context,
@@ -32,7 +36,8 @@ from rainbow_agents.executors.testing import v1
 from rainbow_agents.intake.admission.policies import Load, Policy
 from rainbow_agents.intake.bids import Bidder
 from rainbow_agents.intake.validation import Checks
-from rainbow_agents.journal import Journal
+from rainbow_agents.journal import Journal, JournalDown
+from rainbow_agents.journal.file import JournalFile
 from rainbow_agents.reporting.follower import Follower
 from rig import Rig, eventually
 
@@ -167,6 +172,30 @@ class TestAgent:
         with pytest.raises(Exception, match=r"journal\.sqlite cannot be opened") as caught:
             Agent(settings(rig, tmp_path, "blue", state_dir=tmp_path / "state"))
         assert getattr(caught.value, "exit_code", None) == 4
+
+    def test_a_disk_without_locks_is_named_with_the_way_out(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def refuse(descriptor: int, kind: int) -> None:
+            raise OSError(errno.ENOLCK, "No locks available")
+
+        monkeypatch.setattr("fcntl.flock", refuse)
+        activation = Activation(tmp_path, stand_by=False)
+        with pytest.raises(InvalidSettings, match=r"NFS often has none.*agent\.state_dir to a folder on a local disk"):
+            activation.acquire(threading.Event(), lambda: None)
+        activation.release()
+
+    def test_a_journal_that_stays_locked_is_named(self, tmp_path: Path) -> None:
+        path = tmp_path / "journal.sqlite"
+        JournalFile(path).close()
+        other = sqlite3.connect(path, isolation_level=None)
+        other.execute("PRAGMA locking_mode=EXCLUSIVE")
+        other.execute("BEGIN EXCLUSIVE")
+        try:
+            with pytest.raises(JournalDown, match=r"database is locked: .*a folder on a local disk"):
+                JournalFile(path, patience=0.1)
+        finally:
+            other.close()
 
 
 class Seen(DryRunExecutor):

@@ -139,8 +139,9 @@ def test_time_running_out_is_pythons_own_error() -> None:
     [
         (gzip.compress(b"{}"), "compressed with gzip"),
         (b"\x28\xb5\x2f\xfd{}", "compressed with zstd"),
-        ("{}".encode("utf-16"), "is UTF-16"),
+        ("{}".encode("utf-16"), "is not UTF-8 but UTF-16"),
     ],
+    ids=["gzip", "zstd", "utf-16"],
 )
 @pytest.mark.parametrize("kind", [codec.JSON, codec.MSGPACK])
 def test_a_message_that_is_not_plain_is_named(body: bytes, words: str, kind: str) -> None:

@@ -15,7 +15,7 @@ from typing import Any
 
 from rainbow.errors import InvalidSettings
 from rainbow_agents.journal.rows import JournalDown
-from rainbow_agents.state import private_folder
+from rainbow_agents.state import NO_LOCKS, private_folder
 
 VERSION = 1
 
@@ -42,33 +42,40 @@ CREATE INDEX IF NOT EXISTS outbox_job ON outbox (id, attempt);
 """
 
 
+def _remedy(exc: sqlite3.Error) -> str:
+    if "locked" in str(exc) or "locking" in str(exc):
+        return NO_LOCKS
+    return "see that its disk is writable and not full, and that the file belongs to the agent"
+
+
 class JournalFile:
     """Used from any thread. `connection` writes, under a lock; reads have a connection of their own.
 
     In WAL mode a read need not wait until a write is on the disk. A writer looks again, since another agent may
     share the file.
 
+    Args:
+        path: The file; its folder is made.
+        patience: Seconds to wait while another program writes.
+
     Raises:
         InvalidSettings: The folder cannot be used, or the file is of another version.
         JournalDown: The file cannot be opened.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, patience: float = 10.0) -> None:
         self.path = path
         self.lock = threading.Lock()
         self._reading = threading.RLock()
         with private_folder(path.parent):
             path.touch(mode=0o600)
         try:
-            self.connection = sqlite3.connect(path, timeout=10.0, isolation_level=None, check_same_thread=False)
+            self.connection = sqlite3.connect(path, timeout=patience, isolation_level=None, check_same_thread=False)
             self._prepare(self.connection)
-            self._reader = sqlite3.connect(path, timeout=10.0, isolation_level=None, check_same_thread=False)
+            self._reader = sqlite3.connect(path, timeout=patience, isolation_level=None, check_same_thread=False)
             self._reader.execute("PRAGMA query_only=ON")
         except sqlite3.Error as exc:
-            raise JournalDown(
-                f"journal {path} cannot be opened: {exc}: see that its disk is writable and not full, and "
-                "that the file belongs to the agent"
-            ) from None
+            raise JournalDown(f"journal {path} cannot be opened: {exc}: {_remedy(exc)}") from None
 
     def _prepare(self, db: sqlite3.Connection) -> None:
         db.execute("PRAGMA journal_mode=WAL")
@@ -104,7 +111,7 @@ class JournalFile:
                         self.connection.execute("ROLLBACK")
                     raise
             except sqlite3.Error as exc:
-                raise JournalDown(f"journal {self.path} cannot be written: {exc}") from None
+                raise JournalDown(f"journal {self.path} cannot be written: {exc}: {_remedy(exc)}") from None
 
     def read(self, sql: str, args: Sequence[Any] = ()) -> list[Any]:
         with self._reading:

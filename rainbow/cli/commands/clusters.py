@@ -15,6 +15,10 @@ if TYPE_CHECKING:
     from rainbow.client import ClusterView
 
 app = make_app(cls=DefaultGroup)
+_COLUMNS = (
+    *("name", "status", "nodes", "cores", "gpus", "memory"),
+    *("free", "reserved", "heard", "groups", "drained because"),
+)
 
 
 @app.callback()
@@ -52,8 +56,7 @@ def show(
     if as_json:
         output.document({"clusters": [plain(c) for c in found]} if name is None else plain(found[0]))
     elif name is None:
-        columns = ("name", "status", "nodes", "cores", "gpus", "free", "reserved", "heard", "groups", "drained because")
-        output.table(columns, [_row(c) for c in found], empty="no clusters are registered")
+        output.table(_COLUMNS, [_row(c) for c in found], empty="no clusters are registered")
     else:
         _details(found[0])
 
@@ -126,6 +129,7 @@ def _row(c: ClusterView) -> tuple[str | None, ...]:
         c.name,
         c.status,
         *(_amount(c.totals.get(kind, 0)) for kind in ("node", "core", "gpu")),
+        _amount(c.totals.get("memory")),
         "/".join(f or "-" for f in free) if any(free) else None,
         "/".join(r or "0" for r in reserved) if any(c.reserved.values()) else None,
         output.age(c.heartbeat_at),

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from rainbow.cli.render import output
+from rainbow.models.job import TERMINAL
 
 if TYPE_CHECKING:
     from rainbow.models.job import JobRecord
@@ -41,6 +43,17 @@ def began(record: JobRecord) -> float | None:
     return min(record.times.values(), default=None)
 
 
+def ended(record: JobRecord) -> float | None:
+    """When the job ended, in seconds since 1970; None where it has not."""
+    return max((at for state, at in record.times.items() if state in TERMINAL), default=None)
+
+
+def run_time(record: JobRecord) -> float | None:
+    """Seconds that the job ran, or has been running; None where it never started."""
+    start = record.times.get("running")
+    return None if start is None else max(0.0, (ended(record) or time.time()) - start)
+
+
 def why(record: JobRecord) -> str | None:
     """The reason of a state that has one, and the exit code of a job that ran."""
     parts = []
@@ -74,6 +87,7 @@ def details(record: JobRecord) -> None:
             "user": record.user,
             "flux id": record.flux_id,
             "reason": why(record),
+            "run time": None if (seconds := run_time(record)) is None else output.span(seconds),
             **{f"{state} at": output.stamp(at) for state, at in sorted(record.times.items(), key=lambda i: i[1])},
         }
     )

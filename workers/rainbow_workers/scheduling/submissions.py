@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
-from uuid import uuid4
+from uuid import UUID, uuid4, uuid5
 
 from rainbow import codec, plugins, topology
 from rainbow.brokers.base import Delivery
@@ -93,11 +93,12 @@ class SubmissionReader:
                 ticket.refusal = Refusal("invalid", exc.message, exc.code, dead=True)
                 return ticket
             job_id = _uuid_or_none(data.get("id"))
-        ticket.id = job_id or _uuid_or_none(delivery.message_id) or str(uuid4())
+        named = job_id or _uuid_or_none(delivery.message_id)
+        ticket.id = named or str(uuid4())
         try:
             if jobspec is None:
                 request = parse(SubmitRequest, data)
-            ticket.job = self._job(ticket, request, jobspec, delivery)
+            ticket.job = self._job(ticket, request, jobspec, delivery, named is not None)
         except Denied as exc:
             ticket.refusal = Refusal("denied", exc.message, exc.code)
         except RainbowError as exc:
@@ -113,7 +114,9 @@ class SubmissionReader:
             raise Denied("no good token in a submission of this size: it is not read")
         return codec.decode(body, delivery.content_type, max_bytes=self._max_bytes, max_depth=self._max_depth)
 
-    def _job(self, ticket: PendingJob, request: SubmitRequest, jobspec: Jobspec | None, delivery: Delivery) -> Job:
+    def _job(
+        self, ticket: PendingJob, request: SubmitRequest, jobspec: Jobspec | None, delivery: Delivery, named: bool
+    ) -> Job:
         now = self._clock()
         route = self._held_route(delivery.headers, ticket.id)
         ticket.fresh = route is None  # whoever only writes such a header has not been here before
@@ -121,6 +124,9 @@ class SubmissionReader:
         # A job that was let in and then held by us does not run out of its token while it waits.
         principals = self._principals(request, delivery, submitted_at)
         first = ticket.who = principals[0]
+        if not named and delivery.message_id:
+            # Not a UUID, but a name that its sender gave: the same again is the same job.
+            ticket.id = str(uuid5(_NAMED, f"{first.sub}\0{delivery.message_id}"))
         if request.selection is not None:
             self._check_selection((request.selection.name, request.selection.options))
         if request.match is not None:
@@ -326,6 +332,10 @@ def route_of(job: Job) -> dict[str, Any]:
         "token_issued_at": job.token_issued_at,
         "tried": {c: (r.code, r.detail) for c, r in job.tried.items()},
     }
+
+
+#: Ids made of the sender and its `message_id`.
+_NAMED = UUID("7a8b2f6e-5d0c-5b1e-9a43-0f4d1c7e2b90")
 
 
 def _jobspec(request: SubmitRequest) -> Jobspec:

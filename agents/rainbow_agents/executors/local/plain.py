@@ -105,14 +105,20 @@ def _without_flux(words: list[str], files: Mapping[str, Any]) -> tuple[list[str]
     return rest, True
 
 
+#: What Flux's shell fills in; as in Flux, all else between braces is the job's own (``docker ps --format '{{.ID}}'``).
+_OF_FLUX = re.compile(r"\{\{(id\.\w+|jobid|nnodes|ntasks|size|taskid|(task|node|env)\.\w+)\}\}")
+
+
 def _rendered(words: Sequence[str], files: Path, work: Work) -> list[str]:
-    """`words` with Flux's places filled in. Raises ValueError for one that is not known here."""
+    """`words` with Flux's places filled in, and all other text as it is. Raises ValueError for one of Flux's that is
+    not known here.
+    """
     known = {"{{tmpdir}}": str(files), "{{id}}": work.mark.id, "{{name}}": work.name or "job"}
     made = []
     for word in words:
         for place, value in known.items():
             word = word.replace(place, value)
-        if "{{" in word:
+        if _OF_FLUX.search(word):
             raise ValueError(f"{word!r} has a place that only Flux fills in")
         made.append(word)
     return made
