@@ -245,6 +245,11 @@ MEANINGS: Mapping[str, str] = {
     "agent.grace": "How long stopping may take.",
     "agent.role": "Of several agents of one cluster: all share the queue, or the others wait (`stand-by`).",
     "agent.health_file": "File that says how the agent is: `rainbow-agent health FILE`.",
+    "compatibility.sources": "Plugins of `rainbow.artifacts` and their options, asked in turn for what images need.",
+    "compatibility.policy": "What attributes are, by pattern; the first that fits decides. `os.*`, `cpu.model` and "
+    "`cpu.vendor` are preferences of weight 1, all others needs, unless said otherwise.",
+    "compatibility.required": "Refuse to submit a job whose image no source has.",
+    "compatibility.platform": "Which image of several platforms: `linux/amd64`.",
     "web.listen": "Address of `rainbow web`, `HOST:PORT`.",
     "web.cert": "PEM file with its certificate: with `web.key` it serves HTTPS.",
     "web.key": "PEM file with the key of the certificate.",

@@ -19,6 +19,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 
 from rainbow import paths
 from rainbow.errors import InvalidSettings
+from rainbow.models.images import AlgorithmSettings, CompatibilitySettings
 from rainbow.models.waiting import WaitingSettings
 from rainbow.models.wire import ClusterName, explain
 from rainbow.security.bearer import TokenText
@@ -112,11 +113,6 @@ class LimitSettings(_Section):
     message_bytes: Annotated[int, Field(gt=0)] = 1 << 20
     control_bytes: Annotated[int, Field(gt=0)] = 64 << 20
     depth: Annotated[int, Field(gt=0, le=200)] = 64
-
-
-class AlgorithmSettings(_Section):
-    name: str
-    options: dict[str, Any] = Field(default_factory=dict)
 
 
 class AlgorithmsSettings(_Section):
@@ -231,6 +227,7 @@ class Settings(_Section):
     graphdatabase: GraphSettings = GraphSettings()
     agent: AgentSettings = AgentSettings()
     web: WebSettings = WebSettings()
+    compatibility: CompatibilitySettings = CompatibilitySettings()
     token: TokenText | None = None
     token_file: Location | None = None
     keyring: Location = paths.config_home() / "rainbow" / "keys.json"

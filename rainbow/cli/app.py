@@ -32,6 +32,7 @@ _COMMANDS: Mapping[str, Entry] = {
     "logs": Entry("rainbow.cli.commands.logs:logs", "Show what a job wrote."),
     "cancel": Entry("rainbow.cli.commands.jobs:cancel", "Ask for jobs to end."),
     "satisfy": Entry("rainbow.cli.commands.satisfy:satisfy", "Match jobspecs with resource graphs offline."),
+    "compat": Entry("rainbow.cli.commands.compat:compat", "Show what an image needs, and which clusters have it."),
     "clusters": Entry("rainbow.cli.commands.clusters:app", "List clusters; drain, resume or delete one."),
     "groups": Entry("rainbow.cli.commands.groups:app", "List groups of clusters, or set one."),
     "shares": Entry("rainbow.cli.commands.shares:app", "List shares of accounts and users, or set them."),

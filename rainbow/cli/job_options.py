@@ -33,7 +33,10 @@ Account = Annotated[
 ]
 Cwd = Annotated[str | None, typer.Option("--cwd", metavar="DIR", help="Working directory, on the cluster.")]
 Env = Annotated[list[str] | None, typer.Option("--env", metavar="KEY=VALUE", help="Environment; may be repeated.")]
-Image = Annotated[str | None, typer.Option("--image", help="Container image, carried to the cluster.")]
+Image = Annotated[
+    str | None,
+    typer.Option("--image", help="Container image; what it needs (`rainbow compat`) is asked of the cluster."),
+]
 Requires = Annotated[
     list[str] | None,
     typer.Option(

@@ -69,13 +69,16 @@ def document_of(fields: Mapping[str, Any]) -> dict[str, Any]:
     """The jobspec that a submission with `fields` carries, or that is made of its simple form."""
     from rainbow.client.submission import build
     from rainbow.jobspec import read
+    from rainbow.jobspec.compatibility import carrying
     from rainbow.jobspec.dialects.simple import simple
 
     request = build(fields)
     if request.jobspec is not None:
-        return read(request.jobspec).document
-    given = {name: value for name in SIMPLE_FORM if (value := getattr(request, name)) is not None}
-    return simple(request.command or [], **given, name=request.name, image=request.image)
+        document = read(request.jobspec).document
+    else:
+        given = {name: value for name in SIMPLE_FORM if (value := getattr(request, name)) is not None}
+        document = simple(request.command or [], **given, name=request.name, image=request.image)
+    return carrying(document, request.compatibility) if request.compatibility else document
 
 
 def _read(path: Path) -> str:

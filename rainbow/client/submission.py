@@ -42,6 +42,7 @@ class JobFields(TypedDict, total=False):
     account: str
     image: str
     requires: Sequence[Mapping[str, Any]]
+    compatibility: Sequence[Mapping[str, Any]]
     clusters: Sequence[str]
     match: str | Mapping[str, Any]
     selection: str | Mapping[str, Any]

@@ -72,8 +72,24 @@ class Constraint:
 
 
 @dataclass(frozen=True, slots=True)
+class HostNeed:
+    """Something an image needs of the node it runs on (`rainbow.jobspec.compatibility`).
+
+    `attribute` is a compspec name (``mpi.version``), `value` what it must be (``>=4.1,<5``). With `if_known`, a node
+    that says nothing of the attribute meets it too.
+    """
+
+    attribute: str
+    value: str
+    if_known: bool = False
+
+    def __str__(self) -> str:
+        return f"{self.attribute} {self.value}"
+
+
+@dataclass(frozen=True, slots=True)
 class Request:
-    """What matching is asked: all `resources` at once, on an empty cluster.
+    """What matching is asked: all `resources` at once, on an empty cluster, on nodes that meet all of `host`.
 
     Equal requests (same shape, whatever command, name or environment the job has) compare and hash equal:
     match results are cached by it.
@@ -81,6 +97,7 @@ class Request:
 
     resources: tuple[Want, ...]
     constraint: Constraint | None = None
+    host: tuple[HostNeed, ...] = ()
 
 
 @lru_cache(maxsize=4096)
@@ -121,7 +138,8 @@ class Jobspec:
     """A jobspec that was read and found valid.
 
     `document` is the mapping as it was given (for the executor), `parameters` is ``attributes.parameter``
-    (for selection formulas), `duration` is in seconds (0 = no limit, None = not said).
+    (for selection formulas), `duration` is in seconds (0 = no limit, None = not said). `preferences` are needs of the
+    image that may go unmet, with their weights (for the selection `compatibility`).
     """
 
     dialect: Dialect
@@ -132,3 +150,4 @@ class Jobspec:
     name: str | None = None
     duration: float | None = None
     parameters: dict[str, Any] = field(default_factory=dict, hash=False, compare=False)
+    preferences: tuple[tuple[HostNeed, float], ...] = ()

@@ -204,6 +204,7 @@ class SubmitRequest(Wire):
     account: AccountName | None = None
     image: Text | None = None
     requires: list[dict[str, Any]] | None = None
+    compatibility: list[dict[str, Any]] | None = Field(default=None, max_length=64)
     clusters: list[Text] | None = Field(default=None, max_length=10_000)
     match: Annotated[Algorithm, BeforeValidator(_algorithm)] | None = None
     selection: Annotated[Algorithm, BeforeValidator(_algorithm)] | None = None

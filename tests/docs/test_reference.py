@@ -106,6 +106,7 @@ SUBMISSIONS: list[dict[str, Any]] = [
         "cwd": "/tmp",
         "environment": {"A": "b"},
         "requires": [{"name": "io", "field": "type", "match": "nvme"}],
+        "compatibility": [{"attribute": "mpi.version", "value": ">=4.1,<5"}],
         "name": "job",
         "account": "physics",
         "image": "docker.io/library/debian",

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from rainbow.cli import job_options as options
+from rainbow.cli.images import with_needs_of
 from rainbow.cli.options import Clusters, Config, Json, Limit, Token
 from rainbow.cli.render import output, records
 from rainbow.cli.scripts import document_of, with_script
@@ -71,6 +72,8 @@ def submit(
       rainbow submit --script job.sh --ignore-unsupported
     """
     fields: Any = _fields(locals())
+    if image is not None:
+        fields = with_needs_of(image, fields, config)
     if dry_run:
         output.document(document_of(fields))
         raise typer.Exit(0)

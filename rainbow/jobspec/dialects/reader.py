@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import Any, Literal
 
 from rainbow.errors import InvalidJobspec
+from rainbow.jobspec.compatibility import with_needs
 from rainbow.jobspec.dialects.canonical import read_canonical
 from rainbow.jobspec.dialects.documents import load
 from rainbow.jobspec.dialects.limits import MAX_BYTES, MAX_DEPTH
@@ -39,7 +40,7 @@ def read(
     """
     try:
         plain = load(document, max_bytes, max_depth)
-        return _READERS[dialect or detect(plain)](plain)
+        return _read(plain, dialect)
     except RecursionError:  # only when the caller allows more depth than Python itself
         raise invalid("", "nested too deeply") from None
 
@@ -67,6 +68,10 @@ def detect(document: dict[str, Any]) -> Question:
     if type(attributes) is dict and "system" in attributes:
         return "canonical"
     return "nextgen"
+
+
+def _read(document: dict[str, Any], dialect: Question | None) -> Jobspec:
+    return with_needs(_READERS[dialect or detect(document)](document))
 
 
 def _read_v1(document: dict[str, Any]) -> Jobspec:
@@ -118,7 +123,7 @@ class Cache:
                 self._kept.move_to_end(key)
                 return known
         if type(document) is dict and _surely_plain(str(text)):
-            made = _READERS[dialect or detect(document)](document)
+            made = _read(document, dialect)
         else:
             made = read(document, dialect=dialect)
         with self._lock:

@@ -14,7 +14,7 @@ from typing import Any
 
 from rainbow.jobspec.request import Request, Requirement, Want
 from rainbow.plugins import load
-from rainbow.resources.backends.vertex_graph import Vertex, VertexGraph, holds, unfolded
+from rainbow.resources.backends.vertex_graph import Vertex, VertexGraph, holds, meets_host, unfolded
 from rainbow.resources.matching.answer import Unmet
 from rainbow.resources.matching.matcher import Matcher, MatcherName
 from rainbow.resources.readers.summary import Summary
@@ -61,7 +61,11 @@ class Search:
     def __init__(self, graph: VertexGraph, request: Request, max_steps: int | None = None) -> None:
         self.graph, self.request = graph, request
         self.steps = MAX_STEPS if max_steps is None else max_steps
-        gone = {v for v in graph.vertices if v.is_target and not holds(request.constraint, v)}
+        gone = {
+            v
+            for v in graph.vertices
+            if v.is_target and not (holds(request.constraint, v) and meets_host(request.host, v, graph.root))
+        }
         self.usable = {v for v in graph.vertices if v not in gone and gone.isdisjoint(v.above())}
         self._hosts: dict[tuple[Vertex, Want], bool] = {}
 

@@ -6,10 +6,11 @@ from collections.abc import Iterator, Mapping
 from itertools import chain
 from typing import Any
 
-from rainbow.jobspec.request import Constraint
+from rainbow.jobspec.request import Constraint, HostNeed
 from rainbow.ranges.hostlist import Hostlist
 from rainbow.ranges.idset import IdSet
 from rainbow.resources.graph.shape import Shape
+from rainbow.resources.matching.host_needs import said, test_of
 from rainbow.resources.readers.summary import Summary
 
 
@@ -107,3 +108,15 @@ def holds(constraint: Constraint | None, vertex: Vertex) -> bool:
     if constraint.operator == "hostlist":
         return any(vertex.name in set(Hostlist.parse(value)) for value in values)
     return any(vertex.rank in set(IdSet.parse(str(value))) for value in values)
+
+
+def meets_host(needs: tuple[HostNeed, ...], vertex: Vertex, root: Vertex) -> bool:
+    """Whether an execution target meets what an image needs, by what it and the root of its cluster say."""
+    rows = [(name, row) for at in (vertex, root) for name, found in at.links.items() for row in found]
+    told = [{need: v for need in needs if (v := said(name, row, need.attribute)) is not None} for name, row in rows]
+    for label in vertex.properties:
+        key, equals, value = label.partition("=")
+        told += [{need: value if equals else "true"} for need in needs if need.attribute == key]
+    good = {need for each in told if all(test_of(n)(v) for n, v in each.items()) for need in each}
+    unsaid = {need for need in needs if need.if_known and not any(need in each for each in told)}
+    return good.union(unsaid).issuperset(needs)

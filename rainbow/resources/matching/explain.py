@@ -2,8 +2,8 @@
 
 Codes are stable: ``too-few-nodes``, ``too-few-cores``, ``too-few-memory`` and so on for each type,
 ``too-few-slots``, ``missing-type``, ``slot-does-not-fit``, ``constraint``, ``missing-subsystem``, ``requirement``,
-``competing`` (each need fits, not all at once), ``budget`` (could not be shown in the time given), ``fluxion-walk``
-(it would fit, but Fluxion would refuse it).
+``compatibility`` (no node, or too few, have what the image needs), ``competing`` (each need fits, not all at once),
+``budget`` (could not be shown in the time given), ``fluxion-walk`` (it would fit, but Fluxion would refuse it).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import replace
 from rainbow.jobspec.request import Requirement
 from rainbow.resources.graph.bundles import Clock
 from rainbow.resources.graph.shape import Shape, shapes_below
-from rainbow.resources.matching import constraints
+from rainbow.resources.matching import constraints, host_needs
 from rainbow.resources.matching.answer import Unmet
 from rainbow.resources.matching.engine import Engine
 from rainbow.resources.matching.matcher import Matcher, MatcherName
@@ -111,6 +111,10 @@ def _because_of_view(asked: Matcher, summary: Summary, view: Shape) -> Unmet | N
         for requirement in requires:
             if there and not asked.holders(summary, (requirement,)):
                 return Unmet("requirement", f"none of {there} {_plural(kind, there)} has that", _wish_text(requirement))
+    if plan.host:
+        found = _because_of_image(asked, summary)
+        if found is not None:
+            return found
     if plan.constraint is None:
         return None
     kept = constraints.kept(plan.constraint, summary.identity)
@@ -121,6 +125,19 @@ def _because_of_view(asked: Matcher, summary: Summary, view: Shape) -> Unmet | N
     total = summary.identity.count
     text = f"{len(kept)} of {total} {_plural('node', total)} satisfy {constraints.text(plan.constraint)}"
     return Unmet("constraint", text, path_of(plan.alternatives[0]))
+
+
+def _because_of_image(asked: Matcher, summary: Summary) -> Unmet | None:
+    """Whether no node has what the image needs, or too few have."""
+    plan = asked.plan
+    found = host_needs.first_unmet(summary, plan.host)
+    if found is not None:
+        return found
+    freely = Matcher(replace(plan.request, host=()), budget_s=asked.budget_s, algorithms=asked.algorithms)
+    free = freely.view(summary)
+    if free is None or not freely.fits(free, summary.root.above):
+        return None
+    return host_needs.shortage(summary, plan.host)
 
 
 # -- what is missing -----------------------------------------------------------------------------

@@ -13,7 +13,7 @@ from rainbow.jobspec.request import Constraint, Request, Requirement
 from rainbow.plugins import load
 from rainbow.resources.graph.bundles import Clock
 from rainbow.resources.graph.shape import Shape
-from rainbow.resources.matching import constraints
+from rainbow.resources.matching import constraints, host_needs
 from rainbow.resources.matching.engine import Engine
 from rainbow.resources.matching.plan import Plan, make_plan
 from rainbow.resources.matching.view import View
@@ -59,14 +59,17 @@ class Matcher:
         plan = self.plan
         if plan.by_shape_alone:
             return summary.root
-        if not plan.wishes:
+        if not plan.wishes and not plan.host:
             assert plan.constraint is not None
             return self._constrained(summary, plan.constraint)
         kept = None
         if plan.constraint is not None:
             kept = constraints.kept(plan.constraint, summary.identity)
-            if len(kept) == summary.identity.count:
-                kept = None
+        if plan.host:
+            met = host_needs.kept(summary, plan.host)
+            kept = met if kept is None else kept & met
+        if kept is not None and len(kept) == summary.identity.count:
+            kept = None
         wishes = []
         for kind, requires in plan.wishes:
             who = self.holders(summary, requires)

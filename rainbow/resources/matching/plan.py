@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from itertools import islice, product
 
-from rainbow.jobspec.request import SLOT, XOR_SLOT, Constraint, Request, Requirement, Want
+from rainbow.jobspec.request import SLOT, XOR_SLOT, Constraint, HostNeed, Request, Requirement, Want
 
 MAX_ALTERNATIVES = 256
 """Combinations of `xor_slot` alternatives that are tried; a jobspec with more is matched on the first of them."""
@@ -49,11 +49,12 @@ class Plan:
     constraint: Constraint | None
     least: tuple[tuple[str, int], ...]
     zero: bool
+    host: tuple[HostNeed, ...] = ()
 
     @property
     def by_shape_alone(self) -> bool:
         """Whether the answer depends on nothing but the folded containment graph."""
-        return self.constraint is None and not self.wishes
+        return self.constraint is None and not self.wishes and not self.host
 
 
 def make_plan(request: Request) -> Plan:
@@ -76,6 +77,7 @@ def make_plan(request: Request) -> Plan:
         constraint=request.constraint,
         least=tuple([(kind, amount) for kind, amount in (least or {}).items() if amount]),
         zero=made.zero,
+        host=request.host,
     )
 
 

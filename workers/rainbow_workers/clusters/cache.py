@@ -330,6 +330,9 @@ class ClusterCache:
     def values(self, cluster: str) -> Mapping[str, Any]:
         return self.clusters[cluster].state.values
 
+    def summary(self, cluster: str) -> Summary:
+        return self.clusters[cluster].summary
+
     def members(self, names: Sequence[str]) -> frozenset[str]:
         """Cluster names, with ``@groups`` replaced by their members."""
         out: set[str] = set()

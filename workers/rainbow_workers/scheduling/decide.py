@@ -68,7 +68,15 @@ class Job:
     def view(self) -> JobView:
         spec = self.jobspec
         return JobView(
-            self.id, self.user, self.name, self.priority, spec.demand, spec.duration, spec.parameters, self.offers or {}
+            self.id,
+            self.user,
+            self.name,
+            self.priority,
+            spec.demand,
+            spec.duration,
+            spec.parameters,
+            self.offers or {},
+            spec.preferences,
         )
 
 

@@ -14,6 +14,7 @@ from rainbow import codec, plugins, topology
 from rainbow.brokers.base import Delivery
 from rainbow.errors import BadSignature, Denied, InvalidInput, RainbowError
 from rainbow.jobspec import Jobspec, read_cached
+from rainbow.jobspec.compatibility import carrying
 from rainbow.jobspec.dialects.simple import simple
 from rainbow.models.job import Dispatch, Reason, SubmitRequest, read_id
 from rainbow.models.shares import DEFAULT_ACCOUNT
@@ -340,7 +341,8 @@ _NAMED = UUID("7a8b2f6e-5d0c-5b1e-9a43-0f4d1c7e2b90")
 
 def _jobspec(request: SubmitRequest) -> Jobspec:
     if request.jobspec is not None:
-        return read_cached(request.jobspec)
+        spec = read_cached(request.jobspec)
+        return read_cached(carrying(spec.document, request.compatibility)) if request.compatibility else spec
     assert request.command is not None
     document = simple(
         request.command,
@@ -355,6 +357,8 @@ def _jobspec(request: SubmitRequest) -> Jobspec:
         requires=request.requires,
         image=request.image,
     )
+    if request.compatibility:
+        document = carrying(document, request.compatibility)
     return read_cached(document)
 
 

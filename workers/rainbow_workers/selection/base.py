@@ -13,8 +13,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, runtime_checkable
 
-from rainbow.jobspec.request import Demand
+from rainbow.jobspec.request import Demand, HostNeed
 from rainbow.models.requests import Bid
+from rainbow.resources import Summary
 
 
 @dataclass(slots=True)
@@ -40,7 +41,7 @@ class JobView:
     """What a plugin may know of the job.
 
     `parameters` is the jobspec's ``attributes.parameter``; `offers` is what the clusters said that were asked for a
-    bid, where a selection asks.
+    bid, where a selection asks. `preferences` are what its image would rather have of a cluster, with weights.
     """
 
     id: str
@@ -51,6 +52,7 @@ class JobView:
     duration: float | None = None
     parameters: Mapping[str, Any] = field(default_factory=dict)
     offers: Mapping[str, Offer] = field(default_factory=dict)
+    preferences: tuple[tuple[HostNeed, float], ...] = ()
 
 
 class Fleet(Protocol):
@@ -61,6 +63,9 @@ class Fleet(Protocol):
 
     def values(self, cluster: str) -> Mapping[str, Any]:
         """The state as reported and as the admin added to it (``cost_per_node_hour``)."""
+
+    def summary(self, cluster: str) -> Summary:
+        """Its graph, subsystems and node properties."""
 
 
 @dataclass(slots=True)
