@@ -45,6 +45,7 @@ _ALGORITHM: Document = {
 #: Fields whose validators take more than their type says, which pydantic cannot see.
 _WIDER: Mapping[tuple[str, str], Document] = {
     ("SubmitRequest", "expires"): _TIME,
+    ("SubmitRequest", "begin_time"): _TIME,
     ("SubmitRequest", "match"): _ALGORITHM,
     ("SubmitRequest", "selection"): _ALGORITHM,
     ("SubmitRequest", "id"): {"type": "string", "format": "uuid"},
@@ -176,9 +177,14 @@ def _channels() -> Iterator[tuple[str, Document]]:
         _exchange(
             topology.WAITING,
             "{lane}",
-            "Submissions and dispatches that wait for room. Internal.",
+            "Submissions and dispatches that wait for room, or for other jobs. Internal.",
             ["submission", "dispatch"],
-            {"lane": {"description": "Of a user.", "enum": [str(n) for n in range(topology.WAITING_LANES)]}},
+            {
+                "lane": {
+                    "description": "Of a user; or for jobs that wait for others.",
+                    "enum": [*(str(n) for n in range(topology.WAITING_LANES)), topology.DEPENDENTS],
+                }
+            },
         ),
     )
     yield (

@@ -60,6 +60,10 @@ _QUEUES = frozenset(
 #: the way of those who share the queue.
 WAITING_LANES = 8
 
+#: Routing key of the queue for jobs that wait for other jobs.
+DEPENDENTS = "after"
+DEPENDENTS_QUEUE = f"{WAITING}.{DEPENDENTS}"
+
 #: Seconds a held submission waits before it is looked at again: one queue per delay, so that no message
 #: waits behind one with a longer time to live.
 HOLD_DELAYS = (1, 5, 15, 60, 300)
@@ -257,6 +261,7 @@ def core(limits: Limits | None = None) -> Topology:
             replace(queue(DEAD_QUEUE, DEAD, lim.max_other, dead_letter=None), delivery_limit=NO_DELIVERY_LIMIT),
             *holds,
             *waiting,
+            replace(queue(DEPENDENTS_QUEUE, WAITING, lim.max_submissions), bindings=((WAITING, DEPENDENTS),)),
         ),
     )
 

@@ -83,6 +83,18 @@ Expires = Annotated[
     str | None,
     typer.Option("--expires", metavar="WHEN", help="Drop if not assigned by then (RFC 3339, or seconds since 1970)."),
 ]
+Dependency = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--dependency",
+        metavar="afterok:ID",
+        help="Wait for a job (also after:, afterany:, afternotok:; comma between several); may be repeated.",
+    ),
+]
+BeginTime = Annotated[
+    str | None,
+    typer.Option("--begin-time", metavar="WHEN", help="Do not start before (+5m, RFC 3339, or seconds since 1970)."),
+]
 Id = Annotated[str | None, typer.Option("--id", metavar="UUID", help="Id of the job: the same again runs it once.")]
 SatisfyOnly = Annotated[
     bool, typer.Option("--satisfy-only", help="Only say which clusters could run it; nothing is submitted.")

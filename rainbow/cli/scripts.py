@@ -75,10 +75,28 @@ def document_of(fields: Mapping[str, Any]) -> dict[str, Any]:
     request = build(fields)
     if request.jobspec is not None:
         document = read(request.jobspec).document
+        if isinstance(request.jobspec, dict):
+            document = request.jobspec
     else:
         given = {name: value for name in SIMPLE_FORM if (value := getattr(request, name)) is not None}
         document = simple(request.command or [], **given, name=request.name, image=request.image)
     return carrying(document, request.compatibility) if request.compatibility else document
+
+
+def waits_of(fields: Mapping[str, Any]) -> list[str]:
+    """What a submission with `fields` waits for beside room, a line each."""
+    from datetime import datetime
+
+    from rainbow.client.submission import build
+    from rainbow.jobspec import read
+    from rainbow.models.dependencies import read_dependencies, written
+
+    request = build(fields)
+    spec = read(request.jobspec) if request.jobspec is not None else None
+    after = (*read_dependencies(request.dependency or ()), *(spec.after if spec else ()))
+    begin = max(request.begin_time or 0.0, (spec.begin if spec else None) or 0.0)
+    lines = [f"waits for {', '.join(written(after))}"] if after else []
+    return [*lines, f"starts at {datetime.fromtimestamp(begin).isoformat()} at the earliest"] if begin else lines
 
 
 def _read(path: Path) -> str:

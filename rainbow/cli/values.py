@@ -59,11 +59,13 @@ def seconds(text: str, option: str) -> float:
 
 
 def moment(text: str, option: str) -> float:
-    """A time in seconds since 1970: such a number, or RFC 3339 text. Without a zone it is the local time.
+    """A time in seconds since 1970: such a number, RFC 3339 text, or ``+5m`` from now. Without a zone it is local time.
 
     Raises InvalidInput naming the option."""
     from datetime import datetime
 
+    if text.startswith("+"):
+        return datetime.now().timestamp() + seconds(text[1:], option)
     value = typed(text)
     if isinstance(value, int | float) and not isinstance(value, bool):
         return float(value)

@@ -24,8 +24,10 @@ class JobFields(TypedDict, total=False):
     `jobspec` is a mapping, YAML or JSON text, or the path of a file. `duration` is in seconds, or text (``"1h"``).
     `match` and `selection` name a plugin, or are ``{"name": …, "options": {…}}``. `hold` is how many seconds to wait
     for a cluster when none can take the job now. `priority` is 1 to 31, Flux's urgency (0, its hold, is refused).
-    `expires` is RFC 3339 text, a datetime, or seconds since 1970; one without a zone is local time. `id` is a UUID:
-    submitting the same again runs it once. `account` is what the job is charged to.
+    `expires` is RFC 3339 text, a datetime, or seconds since 1970; one without a zone is local time. So is `begin_time`,
+    before which it does not start. `dependency` says which jobs it waits for: ``"afterok:ID"`` (also ``after``,
+    ``afterany``, ``afternotok``). `id` is a UUID: submitting the same again runs it once. `account` is what the job is
+    charged to.
     """
 
     id: str
@@ -50,6 +52,8 @@ class JobFields(TypedDict, total=False):
     hold: float
     priority: int
     expires: str | float | datetime
+    dependency: str | Sequence[str]
+    begin_time: str | float | datetime
 
 
 def read_jobspec(path: Path, max_bytes: int) -> str:
@@ -96,8 +100,9 @@ def build(fields: Mapping[str, Any], *, max_bytes: int = codec.MAX_BYTES) -> Sub
     if isinstance(given.get("jobspec"), Path):
         given["jobspec"] = read_jobspec(given["jobspec"], max_bytes)
     data = {key: _plain(value) for key, value in given.items()}
-    if isinstance(data.get("expires"), str):
-        data["expires"] = _local(data["expires"])
+    for name in ("expires", "begin_time"):
+        if isinstance(data.get(name), str):
+            data[name] = _local(data[name])
     data.setdefault("id", str(uuid.uuid4()))
     return parse(SubmitRequest, data)
 

@@ -137,9 +137,10 @@ class Task:
 class Jobspec:
     """A jobspec that was read and found valid.
 
-    `document` is the mapping as it was given (for the executor), `parameters` is ``attributes.parameter``
-    (for selection formulas), `duration` is in seconds (0 = no limit, None = not said). `preferences` are needs of the
-    image that may go unmet, with their weights (for the selection `compatibility`).
+    `document` is the mapping as it was given (for the executor), without what it waits for: the jobs in `after`, and
+    the time `begin` (seconds since 1970). `parameters` is ``attributes.parameter`` (for selection formulas), `duration`
+    is in seconds (0 = no limit, None = not said). `preferences` are needs of the image that may go unmet, with their
+    weights (for the selection `compatibility`).
     """
 
     dialect: Dialect
@@ -151,3 +152,5 @@ class Jobspec:
     duration: float | None = None
     parameters: dict[str, Any] = field(default_factory=dict, hash=False, compare=False)
     preferences: tuple[tuple[HostNeed, float], ...] = ()
+    after: tuple[tuple[str, str], ...] = ()
+    begin: float | None = None

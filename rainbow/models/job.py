@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Mapping
 from datetime import datetime
 from typing import Annotated, Any, Literal, Self, get_args
-from uuid import UUID
 
 from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema, model_validator
 
 from rainbow.errors import InvalidInput
+from rainbow.models.dependencies import read_dependencies
+from rainbow.models.ids import read_id as read_id
 from rainbow.models.shares import AccountName
 from rainbow.models.wire import OpenWire, Text, Wire
 
@@ -82,24 +82,6 @@ RETRYABLE_REJECTS: frozenset[str] = frozenset({"busy", "error", "timed-out", "qu
 
 #: A number no scheduler would give could fence a job for good.
 MAX_ATTEMPT = 100_000
-
-
-_USUAL_ID = re.compile("[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
-
-
-_NIL_ID = str(UUID(int=0))
-
-
-def read_id(value: str) -> str:
-    """A UUID in its usual form, from any. Raises ValueError."""
-    if not _USUAL_ID.fullmatch(value):
-        try:
-            value = str(UUID(value))
-        except ValueError:
-            raise ValueError("must be a UUID") from None
-    if value == _NIL_ID:
-        raise ValueError("must be a UUID of its own, not the nil UUID")
-    return value
 
 
 JobId = Annotated[str, AfterValidator(read_id)]
@@ -212,6 +194,8 @@ class SubmitRequest(Wire):
     hold: Annotated[float, Field(ge=0, le=30 * 86400)] = 0.0
     priority: Annotated[int, Field(ge=1, le=31), Whole] = 16  # 0 would be Flux's hold: nothing here holds a job
     expires: Timestamp | None = None
+    dependency: list[str] | str | None = None
+    begin_time: Timestamp | None = None
 
     @model_validator(mode="before")
     @classmethod
@@ -243,6 +227,8 @@ class SubmitRequest(Wire):
                 raise InvalidInput(f"{', '.join(extra)} belong(s) to the simple form: with jobspec, say it there")
         if not self.command and self.jobspec is None:
             raise InvalidInput("command is empty: say what to run")
+        if self.dependency is not None:
+            read_dependencies(self.dependency)
         return self
 
 

@@ -14,9 +14,11 @@ from typing import Any, Literal, NoReturn
 
 from rainbow.errors import InvalidInput
 from rainbow.jobspec.durations import read_duration
+from rainbow.models.dependencies import read_dependencies
 from rainbow.scripts import values
 from rainbow.scripts.constraint import read_text
 from rainbow.scripts.slots import Resources
+from rainbow.scripts.translation import NO_DEPENDENCIES
 
 Fate = Literal["kept", "translated", "refused"]
 
@@ -76,7 +78,7 @@ OPTIONS: tuple[Option, ...] = (
     Option(("--conf",), "many", "kept", "system.files, the broker's command line", "batch"),
     Option(("--broker-opts", "--broker-opt"), "many", "kept", "the broker's command line", "batch"),
     Option(("--dump",), "one", "kept", "the broker's command line", "batch"),
-    Option(("--dependency",), "many", "refused", "job ids of one Flux mean nothing elsewhere: wait for the job first"),
+    Option(("--dependency",), "many", "kept", "system.dependencies (on jobs of rainbow)"),
     Option(("--flags",), "many", "refused", "the agent submits to Flux, with flags of its own"),
     Option(("--wrap",), "none", "refused", "write the script with its first line #!/bin/sh", "batch"),
     Option(("--cc",), "one", "refused", "submit each, or use `rainbow bulk`", "submit"),
@@ -147,6 +149,7 @@ def parse(words: Sequence[str], parsed: Parsed | None = None) -> Parsed:
         flag = name.removeprefix("refused")
         parsed.refused.append(f"{flag}: {reason(flag)}")
         setattr(options, name, None)
+    options.dependency = [text for text in options.dependency or () if _of_rainbow(text, parsed)]
     asked = parsed.resources
     for attribute, option in (
         ("nodes", "nodes"),
@@ -160,6 +163,15 @@ def parse(words: Sequence[str], parsed: Parsed | None = None) -> Parsed:
             )
     asked.exclusive = asked.exclusive or options.exclusive
     return parsed
+
+
+def _of_rainbow(text: str, parsed: Parsed) -> bool:
+    try:
+        read_dependencies(text)
+    except InvalidInput:
+        parsed.refused.append(f"--dependency={text}: {NO_DEPENDENCIES}")
+        return False
+    return True
 
 
 _PARSER = _parser()
@@ -193,6 +205,8 @@ def apply(options: argparse.Namespace, document: dict[str, Any], environ: Mappin
     if options.begin_time is not None:
         when = {"scheme": "begin-time", "value": str(begin_time(options.begin_time))}
         system.setdefault("dependencies", []).append(when)
+    for scheme, job_id in read_dependencies(options.dependency):
+        system.setdefault("dependencies", []).append({"scheme": scheme, "value": job_id})
     _streams(options, shell)
     _broker(options, document, system)
     for text in options.setopt or ():

@@ -6,7 +6,6 @@ from rainbow.errors import InvalidInput
 from rainbow.scripts.slurm import seconds_of
 from rainbow.scripts.translation import (
     NO_ARRAYS,
-    NO_DEPENDENCIES,
     NO_EXPORT,
     NO_MAIL,
     NO_MEMORY,
@@ -14,6 +13,7 @@ from rainbow.scripts.translation import (
     Table,
     Translation,
     Unsupported,
+    dependency,
     ignored,
     refused,
     word,
@@ -80,7 +80,9 @@ def _place(made: Translation, text: str) -> None:
 
 
 def _attributes(made: Translation, value: str) -> None:
-    raise Unsupported(NO_DEPENDENCIES if value.startswith("depend") else NO_SITE)
+    if not value.startswith("depend="):
+        raise Unsupported(NO_SITE)
+    dependency(made, value.removeprefix("depend="))
 
 
 def _variables(made: Translation, value: str) -> None:

@@ -9,7 +9,6 @@ from datetime import datetime, timedelta
 from rainbow.errors import InvalidInput
 from rainbow.scripts.translation import (
     NO_ARRAYS,
-    NO_DEPENDENCIES,
     NO_EXPORT,
     NO_MAIL,
     NO_MEMORY,
@@ -17,6 +16,7 @@ from rainbow.scripts.translation import (
     Table,
     Translation,
     Unsupported,
+    dependency,
     ignored,
     refused,
     word,
@@ -243,7 +243,7 @@ OPTIONS = Table(
         "--gpu-bind": _only("none", "Flux binds GPUs to tasks", ("--setopt=gpu-affinity=off",)),
         "--wrap": refused("write the script"),
         "-a --array": refused(NO_ARRAYS),
-        "-d --dependency": refused(NO_DEPENDENCIES),
+        "-d --dependency": dependency,
         "--mem": refused(NO_MEMORY),
         "--mem-per-cpu": refused(NO_MEMORY),
         "--mem-per-gpu": refused(NO_MEMORY),

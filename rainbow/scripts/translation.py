@@ -8,10 +8,11 @@ from dataclasses import dataclass, field
 from typing import NoReturn
 
 from rainbow.errors import InvalidInput
+from rainbow.models.dependencies import read_dependencies
 from rainbow.scripts.slots import Resources
 
 NO_ARRAYS = "arrays are not taken from scripts: submit each, or use `rainbow bulk`"
-NO_DEPENDENCIES = "job ids of another scheduler mean nothing here: wait for the job first"
+NO_DEPENDENCIES = "job ids of another scheduler mean nothing here: write afterok:ID with the id of a job of rainbow"
 NO_MAIL = "rainbow sends no mail: use `rainbow wait`"
 NO_MEMORY = "Flux allocates nodes, cores and GPUs, not memory: ask for the cores or nodes that have it"
 NO_EXPORT = "the environment of this machine does not go along: name the variables"
@@ -43,6 +44,15 @@ def word(option: str) -> Handler:
         made.words.append(f"{option}={value}")
 
     return handle
+
+
+def dependency(made: Translation, value: str) -> None:
+    """Jobs of rainbow that it waits for."""
+    try:
+        read_dependencies(value)
+    except InvalidInput:
+        raise Unsupported(NO_DEPENDENCIES) from None
+    made.words.append(f"--dependency={value}")
 
 
 def refused(why: str) -> Handler:

@@ -117,6 +117,8 @@ SUBMISSIONS: list[dict[str, Any]] = [
         "hold": 30,
         "priority": 31,
         "expires": "2030-05-01T12:00:00Z",
+        "dependency": [f"afterok:{ID}"],
+        "begin_time": "2030-05-01T12:00:00Z",
     },
     {"jobspec": {"version": 1, "resources": [], "tasks": []}},
     {"jobspec": "version: 1"},

@@ -160,6 +160,20 @@ def test_what_pbs_and_lsf_say_beside_resources() -> None:
     assert len(refused) == 5
 
 
+def test_dependencies_on_jobs_of_rainbow_are_kept_and_others_refused() -> None:
+    one, two = "6f9619ff-8b86-d011-b42d-00cf4fc964ff", "7f9619ff-8b86-d011-b42d-00cf4fc964ff"
+    kept = [{"scheme": "afterok", "value": one}, {"scheme": "afterany", "value": two}]
+    for line in (
+        f"#SBATCH -n1 -d afterok:{one},afterany:{two}",
+        f"#PBS -l select=1 -W depend=afterok:{one},afterany:{two}",
+        f"#flux: -n1 --dependency=afterok:{one} --dependency=afterany:{two}",
+    ):
+        job = script(line)
+        assert (job.refused, system(job)["dependencies"]) == ((), kept)
+    for line in ("#SBATCH -n1 -d afterok:123", "#SBATCH -n1 -d singleton", "#flux: -n1 --dependency=afterok:f1234"):
+        assert "id of a job of rainbow" in script(line).refused[0]
+
+
 # -- Flux ------------------------------------------------------------------------------------------------------------
 
 
@@ -190,6 +204,10 @@ KEPT: dict[str, tuple[str, Any]] = {
         {"or": [{"properties": ["gpu"]}, {"hostlist": ["n[0-1]"]}]},
     ),
     "--begin-time=2000000000": ("attributes.system.dependencies", [{"scheme": "begin-time", "value": "2000000000.0"}]),
+    "--dependency=afterok:6F9619FF-8B86-D011-B42D-00CF4FC964FF": (
+        "attributes.system.dependencies",
+        [{"scheme": "afterok", "value": "6f9619ff-8b86-d011-b42d-00cf4fc964ff"}],
+    ),
     "--env=-* --env=PATH --env=X=$HOME/x": ("attributes.system.environment", {"PATH": "/bin", "X": "/home/me/x"}),
     "--env=* --env-remove=[PS]*": ("attributes.system.environment", {"HOME": "/home/me"}),
     "--env=R={{rank}}": ("attributes.system.shell.options.env-expand", {"R": "{{rank}}"}),
@@ -224,7 +242,9 @@ def test_options_of_flux_are_kept_through_to_what_flux_gets(option: str) -> None
     assert job.refused == ()
     assert _at(job.jobspec, path) == expected
     plain = json.loads(json.dumps(job.jobspec))
-    (flux_job,) = V1Translator().translate(read(plain, dialect="V1"))
+    if path.endswith("dependencies"):
+        plain["attributes"]["system"].pop("dependencies")  # rainbow's own: they are waited for before a cluster has it
+    (flux_job,) = V1Translator().translate(read(job.jobspec, dialect="V1"))
     assert flux_job.document == plain
 
 

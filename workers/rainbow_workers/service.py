@@ -40,6 +40,7 @@ from rainbow_workers.registry.operations.shares import ShareOperations
 from rainbow_workers.registry.registrar import Operation, Registrar
 from rainbow_workers.scheduling.contention import Contention
 from rainbow_workers.scheduling.decide import Decider
+from rainbow_workers.scheduling.dependents import Dependents
 from rainbow_workers.scheduling.dispatcher import Dispatcher
 from rainbow_workers.scheduling.failover import RateLimiter
 from rainbow_workers.scheduling.fair_share import FairShare
@@ -120,7 +121,7 @@ class Service:
         self._former = FormerQueue(self._broker)
         names = list(self._options.workers)
         if "scheduler" in names:
-            names.append("waiting")
+            names += ["waiting", "dependents"]
         self.workers = [self._worker(name) for name in names]
 
     def start(self) -> None:
@@ -179,6 +180,7 @@ class Service:
             "returns": self._returns,
             "bidding": self._bidding,
             "waiting": self._waiting,
+            "dependents": self._dependents,
         }[name]()
         if name == "bidding":
             return Worker(task, self._broker, batch=self._options.batch, prefetch=AT_ONCE, poll=0.05)
@@ -245,6 +247,19 @@ class Service:
             self._fair_share,
             self._options.waiting,
             audit=self._audit,
+        )
+
+    def _dependents(self) -> Task:
+        """Part of each process that schedules, as the waiting room is."""
+        return Dependents(
+            self._broker,
+            self._store,
+            self.world,
+            self._intake(self._decider()),
+            Outgoing(self.world, self._keys, lambda: self._verifier.ring),
+            self._follower,
+            self._keys,
+            window=min(60_000, 8 * self._options.waiting.window),
         )
 
     def _returns(self) -> Task:

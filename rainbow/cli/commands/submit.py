@@ -12,7 +12,7 @@ from rainbow.cli import job_options as options
 from rainbow.cli.images import with_needs_of
 from rainbow.cli.options import Clusters, Config, Json, Limit, Token
 from rainbow.cli.render import output, records
-from rainbow.cli.scripts import document_of, with_script
+from rainbow.cli.scripts import document_of, waits_of, with_script
 from rainbow.cli.session import client, interruptible
 from rainbow.cli.values import moment, pairs, text_of_stdin, time_limit, typed, uuid
 
@@ -49,6 +49,8 @@ def submit(
     hold: options.Hold = 0.0,
     priority: options.Priority = None,
     expires: options.Expires = None,
+    dependency: options.Dependency = None,
+    begin_time: options.BeginTime = None,
     job_id: options.Id = None,
     satisfy_only: options.SatisfyOnly = False,
     dry_run: options.DryRun = False,
@@ -75,13 +77,19 @@ def submit(
     if image is not None:
         fields = with_needs_of(image, fields, config)
     if dry_run:
-        output.document(document_of(fields))
-        raise typer.Exit(0)
+        raise typer.Exit(_shown(fields))
     with client(config, token, timeout) as rainbow:
         job = rainbow.submit(**fields)
         if satisfy_only:
             raise typer.Exit(_satisfied(job.wait_answer(timeout), as_json))
         raise typer.Exit(_submitted(rainbow, job, as_json=as_json, wait=wait, timeout=timeout))
+
+
+def _shown(fields: Mapping[str, Any]) -> int:
+    output.document(document_of(fields))
+    for line in waits_of(fields):
+        output.note(f"rainbow: {line}")
+    return 0
 
 
 #: Options that are fields of a submission as they are, by the name of the option.
@@ -99,6 +107,7 @@ _PLAIN = {
     "satisfy_only": "satisfy_only",
     "hold": "hold",
     "priority": "priority",
+    "dependency": "dependency",
 }
 
 
@@ -112,6 +121,7 @@ def _fields(said: Mapping[str, Any]) -> dict[str, Any]:
     if said["select_option"] and said["select"] is None:
         raise typer.BadParameter("--select-option needs --select")
     requires, env, duration, expires = (said[name] for name in ("requires", "env", "duration", "expires"))
+    begin = said["begin_time"]
     fields = {
         **{field: said[option] for option, field in _PLAIN.items()},
         "id": None if said["job_id"] is None else uuid(said["job_id"], "--id"),
@@ -122,6 +132,7 @@ def _fields(said: Mapping[str, Any]) -> dict[str, Any]:
         "requires": [pairs(text.split(","), "--requires") for text in requires] if requires else None,
         "selection": _algorithm(said["select"], said["select_option"]),
         "expires": None if expires is None else moment(expires, "--expires"),
+        "begin_time": None if begin is None else moment(begin, "--begin-time"),
     }
     if script is not None:
         fields = with_script(fields, script, said["directive"] or (), said["directives"], said["ignore_unsupported"])
@@ -201,6 +212,8 @@ def _said(answer: Answer) -> str:
             served = answer.reasons.get(answer.cluster or "")
             return f"assigned to {answer.cluster} ({matches})" + (f": {served.detail}" if served else "")
         case "held":
+            if answer.error:
+                return f"held: {answer.error}"
             return f"held until a cluster can take it ({matches}){error}"
         case "duplicate":
             where = f" to {answer.cluster}" if answer.cluster else ""

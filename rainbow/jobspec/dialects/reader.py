@@ -7,6 +7,7 @@ import re
 import threading
 from collections import OrderedDict
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, Literal
 
 from rainbow.errors import InvalidJobspec
@@ -18,6 +19,7 @@ from rainbow.jobspec.dialects.nextgen import read_nextgen
 from rainbow.jobspec.dialects.nextgen_list import read_old_list
 from rainbow.jobspec.problems import invalid
 from rainbow.jobspec.request import Jobspec
+from rainbow.jobspec.waits import NONE, take_waits
 
 Question = Literal["V1", "canonical", "nextgen", "nextgen-list"]
 """What a document can be read as on demand. ``V1`` refuses whatever RFC 25 does not allow."""
@@ -71,7 +73,9 @@ def detect(document: dict[str, Any]) -> Question:
 
 
 def _read(document: dict[str, Any], dialect: Question | None) -> Jobspec:
-    return with_needs(_READERS[dialect or detect(document)](document))
+    bare, waits = take_waits(document)
+    made = with_needs(_READERS[dialect or detect(bare)](bare))
+    return made if waits == NONE else replace(made, after=waits[0], begin=waits[1])
 
 
 def _read_v1(document: dict[str, Any]) -> Jobspec:

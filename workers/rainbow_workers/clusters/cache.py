@@ -239,6 +239,11 @@ class ClusterCache:
 
     # -- what decisions ask ---------------------------------------------------------------------------
 
+    @property
+    def known_since(self) -> float:
+        """When the store's data began, or may have lost writes, in seconds since 1970."""
+        return self._epoch.at
+
     def remembering(self, now: float) -> float:
         """For how many seconds more agents may still report what they had of a store that lost data lately.
 

@@ -13,6 +13,7 @@ from itertools import chain, islice
 from typing import Any, Literal
 
 from rainbow.jobspec.request import Jobspec, Request
+from rainbow.models.dependencies import Dependency
 from rainbow.models.job import Reason
 from rainbow.models.shares import DEFAULT_ACCOUNT
 from rainbow.resources.backends.base import GraphMatches
@@ -36,7 +37,8 @@ class Job:
     """A job to be placed. `allowed` is what its tokens cover (names, ``@groups``, ``*``), `restrict` what it asked
     for itself; `tried` holds the clusters that refused it, with their reasons. `attempt` is the number this
     assignment would have. `own` is what its first token covers; `others` are the further ones (jti, subject, time of
-    issue, clusters)."""
+    issue, clusters). It does not start before `begin_at`, nor before what it waits for (`after`): that is settled once,
+    at `freed_at` (0: not yet), with `unmet` why it can never happen."""
 
     id: str
     user: str
@@ -55,6 +57,10 @@ class Job:
     priority: int = 16
     expires_at: float | None = None
     hold_until: float = 0.0
+    after: tuple[Dependency, ...] = ()
+    begin_at: float = 0.0
+    freed_at: float = 0.0
+    unmet: str = ""
     satisfy_only: bool = False
     attempt: int = 1
     tried: dict[str, Reason] = field(default_factory=dict)
@@ -86,7 +92,7 @@ Status = Literal["assigned", "satisfied", "no-match", "held", "expired", "unsati
 
 @dataclass(slots=True)
 class Decision:
-    """What to do with a job. `retry_in` (seconds) comes with held; `terms` with assigned."""
+    """What to do with a job. `retry_in` (s) and, if not for a cluster, `code` come with held; `terms` with assigned."""
 
     status: Status
     cluster: str | None = None
@@ -100,6 +106,7 @@ class Decision:
     waits: bool = False
     #: It is held since a cluster may have it, of which the store lost the record.
     in_doubt: bool = False
+    code: str = ""
     detail: str | None = None
     #: `seen` of all this, when it is there already because nothing in it is of this job alone.
     looked: Mapping[str, Any] | None = None

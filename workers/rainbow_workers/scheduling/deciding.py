@@ -14,6 +14,7 @@ from rainbow_workers.scheduling.failover import AGAIN, RateLimiter
 from rainbow_workers.scheduling.pending_job import PendingJob
 from rainbow_workers.scheduling.stages import Decided
 from rainbow_workers.stores.base import Store
+from rainbow_workers.stores.history import DEPENDENCY
 
 #: Decisions that are not revised later.
 _FINAL = frozenset({"no-match", "unsatisfiable", "satisfied"})
@@ -140,6 +141,13 @@ class Deciding:
         job = pending.job
         if job is None:
             return None
+        if job.after:
+            return Decision("held", code=DEPENDENCY)
+        if job.unmet:
+            return Decision("unsatisfiable", detail=job.unmet, code="dependency-never")
+        if job.begin_at > now:
+            why = f"starts in {job.begin_at - now:.0f} s at the earliest, as asked"
+            return Decision("held", retry_in=job.begin_at - now, detail=why, code="begin-time")
         if pending.failover and not pending.admitted and not self._turns.take():
             why = "waits for its turn: its cluster is lost, and what waited there is placed elsewhere bit by bit"
             return Decision("held", retry_in=AGAIN, detail=why)

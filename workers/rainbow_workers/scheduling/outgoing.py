@@ -126,12 +126,22 @@ class Outgoing:
         lane = topology.waiting_lane(pending.job.user)
         return replace(self.hold(pending, 0), exchange=topology.WAITING, routing_key=lane)
 
-    def hold(self, ticket: PendingJob, seconds: float) -> Message:
+    def to_dependents(self, pending: PendingJob) -> Message:
+        """To where it waits for other jobs (`dependents.Dependents`)."""
+        return replace(self.hold(pending, 0), exchange=topology.WAITING, routing_key=topology.DEPENDENTS)
+
+    def freed(self, pending: PendingJob, unknown: str) -> Message:
+        """Back to the schedulers: what it waited for has happened, or is not known and why it is no job."""
+        return replace(self.hold(pending, 0, unknown), exchange=topology.SUBMIT, routing_key="submit")
+
+    def hold(self, ticket: PendingJob, seconds: float, unknown: str = "") -> Message:
         """What came, to come again in about so many seconds, with what is known of its job sealed beside it."""
         delivery, job = ticket.delivery, ticket.job
         assert job is not None
         route = {**route_of(job), "id": job.id, "attempt": job.attempt, "submitted_at": job.submitted_at}
         route["held_at"] = time.time()
+        if job.freed_at:
+            route |= {"freed_at": job.freed_at, "unmet": job.unmet, "unknown": unknown}
         return Message(
             topology.HOLD,
             str(topology.hold_delay(seconds)),

@@ -22,6 +22,7 @@ from rainbow_workers.scheduling.outgoing import Outgoing
 from rainbow_workers.scheduling.pending_job import PendingJob, Refusal
 from rainbow_workers.scheduling.stages import Committed, Published
 from rainbow_workers.stores.base import Store
+from rainbow_workers.stores.history import DEPENDENCY
 
 log = logging.getLogger(__name__)
 
@@ -159,12 +160,18 @@ class Publishing:
             pending.messages.append(self._outgoing.to_bidding(pending))
             events.append(happened(job, "held", now, code="bidding", detail="clusters are asked for bids"))
             return
+        if decision.code == DEPENDENCY:
+            # There it is looked whether these jobs are known, and its submitter is told.
+            pending.messages.append(self._outgoing.to_dependents(pending))
+            return
         if decision.waits:
             pending.messages.append(self._outgoing.to_waiting(pending))
         elif decision.status == "held":
             pending.messages.append(self._outgoing.hold(pending, decision.retry_in))
         detail = decision.detail or summed_up(decision.reasons)
-        code = "waiting" if decision.waits else decision.status
+        code = decision.code or ("waiting" if decision.waits else decision.status)
+        if decision.code:
+            reply["error"] = detail
         events.append(happened(job, decision.status, now, code=code, detail=detail, answer=reply))
         self._reply(pending, reply)
 

@@ -14,8 +14,6 @@ from rainbow import codec, plugins, topology
 from rainbow.brokers.base import Delivery
 from rainbow.errors import BadSignature, Denied, InvalidInput, RainbowError
 from rainbow.jobspec import Jobspec, read_cached
-from rainbow.jobspec.compatibility import carrying
-from rainbow.jobspec.dialects.simple import simple
 from rainbow.models.job import Dispatch, Reason, SubmitRequest, read_id
 from rainbow.models.shares import DEFAULT_ACCOUNT
 from rainbow.models.wire import parse
@@ -27,6 +25,7 @@ from rainbow_workers.scheduling.decide import Job
 from rainbow_workers.scheduling.failover import LOST
 from rainbow_workers.scheduling.parse_cache import ParseCache
 from rainbow_workers.scheduling.pending_job import PendingJob, Refusal
+from rainbow_workers.scheduling.wishes import after, bank, jobspec_of
 
 AUTHORIZATION = "authorization"
 #: Bytes of a submission that are decoded for anybody.
@@ -128,17 +127,20 @@ class SubmissionReader:
         if not named and delivery.message_id:
             # Not a UUID, but a name that its sender gave: the same again is the same job.
             ticket.id = str(uuid5(_NAMED, f"{first.sub}\0{delivery.message_id}"))
-        if request.selection is not None:
-            self._check_selection((request.selection.name, request.selection.options))
-        if request.match is not None:
-            plugins.load("rainbow.match", request.match.name)
+        if route and route.get("unknown"):
+            raise InvalidInput(route["unknown"])
+        self._check_plugins(request)
         if jobspec is None:
-            jobspec = _jobspec(request)
+            jobspec = jobspec_of(request)
             if _may_repeat(delivery):
                 self._repeats.add(delivery.body, request, jobspec)
         if not jobspec.tasks and not request.satisfy_only:
             raise InvalidInput("the jobspec has no tasks: say what to run, or ask with satisfy_only")
-        hold_until = submitted_at + request.hold if request.hold else 0.0
+        freed_at = route.get("freed_at", 0.0) if route else 0.0
+        waits_for = () if freed_at or request.satisfy_only else after(ticket.id, request, jobspec)
+        # The time to wait for a cluster begins when one may be asked.
+        begin_at = max(request.begin_time or 0.0, jobspec.begin or 0.0)
+        hold_until = max(submitted_at, freed_at, begin_at) + request.hold if request.hold else 0.0
         allowed: frozenset[str] = first.clusters
         others: tuple[tuple[str, str, float, tuple[str, ...]], ...] = ()
         if len(principals) > 1:
@@ -163,6 +165,10 @@ class SubmissionReader:
             priority=request.priority,
             expires_at=request.expires,
             hold_until=hold_until,
+            after=waits_for,
+            begin_at=0.0 if request.satisfy_only else begin_at,
+            freed_at=freed_at,
+            unmet=route.get("unmet", "") if route else "",
             satisfy_only=request.satisfy_only,
             # Higher when it was assigned before, and no queue took it.
             attempt=route["attempt"] if route else 1,
@@ -173,8 +179,8 @@ class SubmissionReader:
         that, or the first account of the token."""
         asked, covered = request.account, who.accounts
         if asked is None:
-            bank = _bank(jobspec) if covered else None
-            return bank if bank in covered else next(iter(covered), DEFAULT_ACCOUNT)
+            named = bank(jobspec) if covered else None
+            return named if named in covered else next(iter(covered), DEFAULT_ACCOUNT)
         if asked in covered or (asked == DEFAULT_ACCOUNT and not covered):
             return asked
         if who.role == "admin":
@@ -183,6 +189,12 @@ class SubmissionReader:
             return asked
         may = f"it may charge {', '.join(covered)}" if covered else "it names no account (claim account)"
         raise Denied(f"the token does not cover account {asked!r}: {may}")
+
+    def _check_plugins(self, request: SubmitRequest) -> None:
+        if request.selection is not None:
+            self._check_selection((request.selection.name, request.selection.options))
+        if request.match is not None:
+            plugins.load("rainbow.match", request.match.name)
 
     def _principals(self, request: SubmitRequest, delivery: Delivery, moment: float) -> list[Principal]:
         """Everyone the tokens speak for. Of several tokens bad ones are dropped, as long as one is good."""
@@ -337,37 +349,6 @@ def route_of(job: Job) -> dict[str, Any]:
 
 #: Ids made of the sender and its `message_id`.
 _NAMED = UUID("7a8b2f6e-5d0c-5b1e-9a43-0f4d1c7e2b90")
-
-
-def _jobspec(request: SubmitRequest) -> Jobspec:
-    if request.jobspec is not None:
-        spec = read_cached(request.jobspec)
-        return read_cached(carrying(spec.document, request.compatibility)) if request.compatibility else spec
-    assert request.command is not None
-    document = simple(
-        request.command,
-        nodes=request.nodes,
-        tasks=request.tasks,
-        cores_per_task=request.cores_per_task or 1,
-        gpus_per_task=request.gpus_per_task or 0,
-        duration=request.duration,
-        cwd=request.cwd,
-        environment=request.environment,
-        name=request.name,
-        requires=request.requires,
-        image=request.image,
-    )
-    if request.compatibility:
-        document = carrying(document, request.compatibility)
-    return read_cached(document)
-
-
-def _bank(jobspec: Jobspec) -> str | None:
-    """The bank that a jobspec names for Flux, if it does."""
-    place: Any = jobspec.document
-    for key in ("attributes", "system", "bank"):
-        place = place.get(key) if isinstance(place, Mapping) else None
-    return place if isinstance(place, str) else None
 
 
 def _may_repeat(delivery: Delivery) -> bool:

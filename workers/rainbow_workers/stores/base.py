@@ -311,6 +311,45 @@ class Shares(Protocol):
         """All that is kept so."""
 
 
+@dataclass(frozen=True, slots=True)
+class Dependent:
+    """A job of `user` that waits for other jobs, by their ids."""
+
+    id: str
+    user: str
+    after: Sequence[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far a job is that others wait for."""
+
+    state: str
+    started: bool
+    ended: bool
+
+
+class Dependencies(Protocol):
+    """Who waits for whom. A call of `Ledger.record` that records a start or an end of a job that others wait for says
+    so in the same step (see `moved`)."""
+
+    def await_(self, dependents: Sequence[Dependent]) -> list[list[Progress | None]]:
+        """How far the jobs are that each of these waits for; None for one that is unknown, or another user's.
+
+        From now on they wait for it: its start and its end are told (`moved`), and its end stays known until `forget`,
+        also when its record is forgotten. Asking again is harmless."""
+
+    def forget(self, dependents: Sequence[Dependent]) -> None:
+        """They do not wait any more. Those who are not known to wait are fine."""
+
+    def moved(self, since: str, timeout: float) -> tuple[str, list[str]]:
+        """Ids of jobs that somebody waits for and that started or ended, and of jobs that ended while they were held
+        with the code `dependency`; since `since`, oldest first, perhaps not all at once; and from where to go on.
+
+        Blocks for at most `timeout` seconds while there is none. With an empty `since` it only says from where to go
+        on. Old ones are dropped: whoever waits looks again from time to time."""
+
+
 class Store(Protocol):
     @property
     def clusters(self) -> ClusterTable: ...
@@ -323,6 +362,9 @@ class Store(Protocol):
 
     @property
     def shares(self) -> Shares: ...
+
+    @property
+    def dependencies(self) -> Dependencies: ...
 
     def warnings(self) -> list[str]:
         """What an operator should mend, a line each: an evicting policy, no persistence."""

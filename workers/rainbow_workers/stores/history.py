@@ -13,6 +13,12 @@ MARK_TTL = 86_400.0
 #: How many of these are remembered of one asker: the newest.
 MAX_MARKS = 1000
 
+#: How many jobs that moved are told of: the newest. And, on Redis, for how many seconds after the last look somebody is
+#: known to wait for a job.
+MAX_MOVED, AWAITED_TTL = 100_000, 90 * 86_400
+#: The code of a job that is held until others have started or ended.
+DEPENDENCY = "dependency"
+
 #: What an attempt leaves on the record; the next one starts without.
 OF_ATTEMPT = ("flux_id", "returncode", "code", "detail", "output")
 #: What an event may say about the job.

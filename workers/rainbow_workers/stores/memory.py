@@ -15,7 +15,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from rainbow.jobspec.request import Demand
-from rainbow.models.cluster import ClusterRecord, Enrollment, Revocation, StateReport
+from rainbow.models.cluster import ClusterRecord, Revocation, StateReport
 from rainbow.models.job import TERMINAL, JobEvent, JobRecord
 from rainbow_workers.stores import StoreOptions
 from rainbow_workers.stores.base import (
@@ -43,6 +43,8 @@ from rainbow_workers.stores.history import (
     time_key,
 )
 from rainbow_workers.stores.memory_data import Data, StoredJob, StoredState, counts
+from rainbow_workers.stores.memory_dependencies import MemoryDependencies, note
+from rainbow_workers.stores.memory_enrollments import MemoryEnrollments
 from rainbow_workers.stores.memory_shares import MemoryShares
 
 #: States in which a job may be given to a(nother) cluster.
@@ -272,6 +274,7 @@ class MemoryLedger:
             )
             if event.state in TERMINAL:
                 job.until = time.time() + self._options.keep
+            note(data, old, job.record)
         if not foreign:
             self._note(job, event_entry(event) if applied else {**event_entry(event), "stale": True})
         assert job.record is not None
@@ -334,25 +337,6 @@ class MemoryLedger:
         return _brief(job.record)
 
 
-class MemoryEnrollments:
-    """See `rainbow_workers.stores.base.Enrollments`."""
-
-    def __init__(self, data: Data) -> None:
-        self._data = data
-
-    def put(self, enrollment: Enrollment) -> None:
-        with self._data.lock:
-            self._data.enrollments[enrollment.cluster, enrollment.mark] = enrollment
-
-    def get(self, cluster: str, mark: str, now: float) -> Enrollment | None:
-        return next((e for e in self.all(now) if (e.cluster, e.mark) == (cluster, mark)), None)
-
-    def all(self, now: float) -> list[Enrollment]:
-        with self._data.lock:
-            self._data.enrollments = {k: e for k, e in self._data.enrollments.items() if e.until > now}
-            return list(self._data.enrollments.values())
-
-
 def _same(record: JobRecord, a: Assignment) -> bool:
     return record.state == "assigned" and record.attempt == a.attempt and record.cluster == a.cluster
 
@@ -376,6 +360,7 @@ class MemoryStore:
         self._jobs = MemoryLedger(data, options)
         self._enrollments = MemoryEnrollments(data)
         self._shares = MemoryShares(data)
+        self._dependencies = MemoryDependencies(data)
 
     @property
     def clusters(self) -> MemoryClusters:
@@ -392,6 +377,10 @@ class MemoryStore:
     @property
     def shares(self) -> MemoryShares:
         return self._shares
+
+    @property
+    def dependencies(self) -> MemoryDependencies:
+        return self._dependencies
 
     def warnings(self) -> list[str]:
         return ["the memory store is lost with its process: use redis:// for anything but tests and demos"]

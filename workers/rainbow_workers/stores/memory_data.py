@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -12,7 +13,7 @@ from rainbow.jobspec.request import Demand
 from rainbow.models.cluster import ClusterRecord, ClusterState, Enrollment, Revocation, StateValue
 from rainbow.models.job import BEGUN, HOLDABLE, RANK, STARTED, TERMINAL, UNRUN, JobEvent, JobRecord
 from rainbow_workers.stores.base import ANYONE, Asker, Assignment, Changes, Cursor, Epoch, Sender
-from rainbow_workers.stores.history import MAX_MARKS
+from rainbow_workers.stores.history import MAX_MARKS, MAX_MOVED
 
 #: What somebody has to say about an attempt (see `StoredJob.standing`).
 Standing = Literal["all", "proof", "past"] | None
@@ -95,6 +96,10 @@ class Data:
         self.usage: dict[int, dict[str, float]] = {}
         self.run_times: dict[str, float] = {}
         self.terms: dict[str, str] = {}
+        #: Job -> who waits for it; the states of those that ended; and the newest that moved, with numbers.
+        self.awaited: dict[str, set[str]] = {}
+        self.ends: dict[str, str] = {}
+        self.moved: deque[tuple[int, str]] = deque(maxlen=MAX_MOVED)
         #: Notified when `relieved` rises: the version of the newest change that may make room for a job.
         self.relief = threading.Condition(self.lock)
         self.relieved = 0

@@ -11,6 +11,7 @@ from rainbow_workers.stores import StoreOptions
 from rainbow_workers.stores.redis.checks import warnings
 from rainbow_workers.stores.redis.clusters import RedisClusters
 from rainbow_workers.stores.redis.connection import Connection
+from rainbow_workers.stores.redis.dependencies import RedisDependencies
 from rainbow_workers.stores.redis.enrollments import RedisEnrollments
 from rainbow_workers.stores.redis.ledger import RedisLedger
 from rainbow_workers.stores.redis.shares import RedisShares
@@ -25,6 +26,7 @@ class RedisStore:
         self._jobs = RedisLedger(self._connection, options)
         self._enrollments = RedisEnrollments(self._connection, options.prefix)
         self._shares = RedisShares(self._connection, options.prefix)
+        self._dependencies = RedisDependencies(self._connection, options.prefix)
 
     @property
     def clusters(self) -> RedisClusters:
@@ -41,6 +43,10 @@ class RedisStore:
     @property
     def shares(self) -> RedisShares:
         return self._shares
+
+    @property
+    def dependencies(self) -> RedisDependencies:
+        return self._dependencies
 
     def warnings(self) -> list[str]:
         return warnings(self._connection)

@@ -25,8 +25,10 @@ from rainbow_workers.stores.base import (
     concerns,
 )
 from rainbow_workers.stores.history import (
+    DEPENDENCY,
     MARK_TTL,
     MAX_MARKS,
+    MAX_MOVED,
     assignment_entry,
     event_entry,
     head,
@@ -121,6 +123,8 @@ class RedisLedger:
             self._options.max_history,
             ENDED,
             pack([_event(e, sender) for e, sender in zip(events, senders or repeat(None), strict=bool(senders))]),
+            DEPENDENCY,
+            MAX_MOVED,
         )
         letters, records, watchers = unpack(reply)
         return [

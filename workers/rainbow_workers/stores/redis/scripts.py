@@ -22,6 +22,8 @@ _PARTS = {
     "get": ("store", "jobs"),
     "find": ("store", "jobs"),
     "watch": ("store",),
+    "await": ("store", "jobs"),
+    "unawait": ("store",),
     "cancel": ("store", "jobs"),
 }
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from rainbow_workers.stores.testing.assigning import AssigningContract
 from rainbow_workers.stores.testing.clusters import ClusterContract
+from rainbow_workers.stores.testing.dependencies import DependenciesContract
 from rainbow_workers.stores.testing.events import EventContract
 from rainbow_workers.stores.testing.jobs import JobContract
 from rainbow_workers.stores.testing.kit import ODD, Make, assignment, cluster, event, new_id, until
@@ -32,6 +33,7 @@ class StoreContract(
     EventContract,
     ReportingContract,
     SharesContract,
+    DependenciesContract,
     JobContract,
     LifecycleContract,
 ):

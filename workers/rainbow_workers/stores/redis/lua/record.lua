@@ -1,7 +1,9 @@
 -- ARGV: call id, keep, head, bound, rank of ended states, events {{id, attempt, state, rank, at, key of times,
 -- fields, answer or false, entry, whether it ends the reservation, whether it is of a job that never ran, cluster of the
 -- sender or false, its registration, whether it proved that the attempt is its own, whether the state says that the job
--- started, whether it waits to be confirmed}, ...}. Gives {a letter each: 1 applied, 0 not, F refused, {record, ...}, {{address, ...} or false, ...}}.
+-- started, whether it waits to be confirmed}, ...}, code of jobs that wait for others, how many that moved are told of
+-- (see await.lua). Gives {a letter each: 1 applied, 0 not, F refused, {record, ...}, {{address, ...} or false, ...}}.
+local DEPENDENCY, MOST_MOVED = ARGV[7], ARGV[8]
 local BEGUN = {accepted = true, running = true}
 local HOLDABLE = {submitted = true, rejected = true}
 local keep, head, bound, ENDED = tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5])
@@ -42,7 +44,7 @@ local function standing(r, known, attempt, e)
   if known and attempt < r.attempt and r.earlier and (r.earlier[e[13]] or -1) >= attempt then return 'past' end
 end
 
-local applied, records, ended, addresses = {}, {}, {}, {}
+local applied, records, ended, addresses, moved = {}, {}, {}, {}, {}
 for i, e in ipairs(events) do
   local id, attempt, fields = e[1], e[2], e[7]
   local job = jobs[id]
@@ -80,6 +82,7 @@ for i, e in ipairs(events) do
       if attempt > r.attempt then new_attempt(r) end
       if e[12] then r.registration = e[13] end
       r.held = e[16] or nil
+      local waited = r.state == 'held' and r.code == DEPENDENCY
       for name, value in pairs(fields) do r[name] = value end
       r.state, r.rank, r.attempt = e[3], e[4], attempt
       r.times[e[6]] = r.times[e[6]] or e[5]
@@ -89,6 +92,12 @@ for i, e in ipairs(events) do
         r.looked = nil
       end
       if e[4] == ENDED then r.gone_at = now + keep end
+      if r.awaited and (e[4] == ENDED or e[3] == 'running') or waited and e[4] == ENDED then
+        moved[#moved + 1] = id
+        if r.awaited and e[4] == ENDED and call('EXISTS', P .. 'after:' .. id) == 1 then
+          call('HSET', P .. 'after:' .. id, '', r.state)
+        end
+      end
     end
     applied[i] = counts and '1' or '0'
     if not foreign then note(job, counts and '+' or '-', e[9], head, bound) end
@@ -105,6 +114,7 @@ local letters = table.concat(applied)
 if not earlier then
   remember(ARGV[1], letters)
   write_jobs()
+  for _, id in ipairs(moved) do call('XADD', P .. 'moved', 'MAXLEN', '~', MOST_MOVED, '*', 'i', id) end
 end
 release(ended)
 write_reservations()

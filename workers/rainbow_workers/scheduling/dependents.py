@@ -1,0 +1,385 @@
+"""Jobs that wait for other jobs, until these have started or ended.
+
+They are in the queue `rainbow.waiting.after`, durable. This worker holds a window of it, unacknowledged. The store
+says which jobs started or ended (`stores.base.Dependencies`): those that wait for them are looked at then, and all
+others from time to time. A job leaves for the schedulers' queue, with what became of its dependencies sealed beside it:
+the scheduler places it, or ends it. So this worker decides nothing about clusters, and a message that is handled twice
+does no harm.
+
+A job is only recorded when all that it waits for are, so no two can wait for each other.
+"""
+
+from __future__ import annotations
+
+import queue
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from rainbow import codec, topology
+from rainbow.brokers.base import Broker, Consumer, Delivery, Message, Receipt
+from rainbow.models.dependencies import judge, written
+from rainbow.models.job import JobEvent, JobRecord
+from rainbow_workers.clusters.cache import ClusterCache
+from rainbow_workers.clusters.sync import CacheSync
+from rainbow_workers.events import news, recorded_events, stands
+from rainbow_workers.keys import ClusterKeys
+from rainbow_workers.scheduling.answers import answer, first_answer, happened
+from rainbow_workers.scheduling.decide import Decision, Job
+from rainbow_workers.scheduling.outgoing import Outgoing
+from rainbow_workers.scheduling.pending_job import PendingJob
+from rainbow_workers.scheduling.submissions import SubmissionReader
+from rainbow_workers.stores.base import Dependent, Progress, Store
+from rainbow_workers.stores.history import DEPENDENCY
+from rainbow_workers.worker import Task
+
+#: Seconds for which a job may wait for one that is unknown: that one may have been submitted a moment before, and be
+#: with another scheduler, or with one that was killed.
+GRACE = 10.0
+#: Seconds that one wait for news lasts at most: new arrivals are taken in between.
+_LISTEN = 0.1
+#: Seconds between two looks at a job of which nothing is heard, and at one that waits for an unknown one.
+_AGAIN, _SOON = 60.0, 1.0
+#: Seconds between two looks at what is due.
+_TIDY = 1.0
+#: Seconds that a delivery is held: RabbitMQ ends a channel that holds one for 30 minutes (`consumer_timeout`).
+_HELD_MOST = 600.0
+#: Seconds after which a full window makes way for others in the queue: at first, and at most.
+_TURN_FIRST, _TURN_MOST = 1.0, 60.0
+#: Jobs looked at, or given back, in one go.
+_BATCH = 500
+
+
+@dataclass(slots=True, eq=False)
+class _Entry:
+    """A job in the window. `open` are the jobs that it still waits for, with the schemes. It is due at `look_at`."""
+
+    pending: PendingJob
+    job: Job
+    open: dict[str, list[str]]
+    since: float
+    look_at: float
+    #: Why it is no job: what it waits for is not known.
+    unknown: str = ""
+
+    def dependent(self, others: Iterable[str]) -> Dependent:
+        return Dependent(self.job.id, self.job.user, list(others))
+
+
+class Dependents(Task):
+    name = "dependents"
+    queue = topology.DEPENDENTS_QUEUE
+
+    def __init__(
+        self,
+        broker: Broker,
+        store: Store,
+        world: ClusterCache,
+        reader: SubmissionReader,
+        outgoing: Outgoing,
+        sync: CacheSync,
+        keys: ClusterKeys,
+        *,
+        window: int = 20_000,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._broker = broker
+        self._store = store
+        self._world = world
+        self._reader = reader
+        self._outgoing = outgoing
+        self._sync = sync
+        self._keys = keys
+        self._size = window
+        self._clock = clock
+        self._consumer: Consumer | None = None
+        self._window: dict[str, _Entry] = {}
+        #: Job -> those in the window that wait for it.
+        self._waiting_for: dict[str, set[str]] = {}
+        self._since = ""
+        self._moved: list[str] = []
+        #: Those that left, to be forgotten by the store: put in by the broker's thread.
+        self._left: queue.SimpleQueue[Dependent] = queue.SimpleQueue()
+        self._at_hand: list[PendingJob] = []
+        self._tidy_at = 0.0
+        self._turn_at, self._turn_after = 0.0, _TURN_FIRST
+
+    def consume(self, broker: Broker, prefetch: int) -> Consumer:
+        return broker.consume(self.queue, prefetch=self._size)
+
+    @property
+    def listens(self) -> bool:
+        return bool(self._window)
+
+    def ready(self) -> None:
+        self._sync.follow()
+        left = [self._left.get_nowait() for _ in range(self._left.qsize())]
+        if left:
+            self._store.dependencies.forget(left)
+        if self._window and not self._moved:
+            self._since, self._moved = self._store.dependencies.moved(self._since, _LISTEN)
+
+    def handle(self, deliveries: Sequence[Delivery], consumer: Consumer) -> None:
+        if consumer is not self._consumer:
+            # What the consumer before this one had taken is with the broker again, and comes again.
+            self._clear()
+            self._consumer = consumer
+        now = self._clock()
+        if deliveries and not self._window:
+            # From before they are looked at.
+            self._since, self._moved = self._store.dependencies.moved("", 0.0)
+        self._at_hand = []
+        arrived = self._take(deliveries, consumer, now)
+        moved, self._moved = self._moved, []
+        self._look(arrived, now)
+        self._hear(moved, now)
+        if now >= self._tidy_at:
+            self._tidy_at = now + _TIDY
+            self._tidy(consumer, now)
+        self._at_hand = []
+
+    def abandon(self) -> list[Delivery]:
+        jobs, self._at_hand = self._at_hand, []
+        for pending in jobs:
+            self._remove(pending.id)
+        return [pending.delivery for pending in jobs]
+
+    # -- the window -----------------------------------------------------------------------------------------
+
+    def _take(self, deliveries: Sequence[Delivery], consumer: Consumer, now: float) -> list[_Entry]:
+        arrived: list[_Entry] = []
+        elsewhere: list[PendingJob] = []
+        again: list[PendingJob] = []
+        for delivery in deliveries:
+            pending = self._reader.read(delivery)
+            self._at_hand.append(pending)
+            job = pending.job
+            if job is None or not job.after:
+                elsewhere.append(pending)  # nothing to wait with: the scheduler says what is wrong
+                continue
+            if pending.id in self._window and not delivery.redelivered:
+                again.append(pending)
+                continue
+            self._remove(pending.id)  # it came again: its older delivery is of a channel that is gone
+            open_: dict[str, list[str]] = {}
+            for scheme, other in job.after:
+                open_.setdefault(other, []).append(scheme)
+                self._waiting_for.setdefault(other, set()).add(job.id)
+            entry = self._window[job.id] = _Entry(pending, job, open_, now, now + _AGAIN)
+            arrived.append(entry)
+        if elsewhere:
+            self._send(elsewhere, [_as_it_came(p.delivery) for p in elsewhere], consumer)
+        if again:
+            self._answer_again(again, consumer)
+        return arrived
+
+    def _answer_again(self, jobs: Sequence[PendingJob], consumer: Consumer) -> None:
+        """Their submitters sent them twice: they wait already."""
+        records = self._store.jobs.get([p.id for p in jobs])
+        answers: list[Message] = []
+        for pending, record in zip(jobs, records, strict=True):
+            if pending.reply_to:
+                known = record or JobRecord(id=pending.id, state="submitted")
+                answers.append(_reply(pending, first_answer(pending.id, known)))
+        self._broker.publish(answers).then(lambda _: consumer.ack([p.delivery for p in jobs]))
+
+    def _remove(self, job_id: str) -> None:
+        entry = self._window.pop(job_id, None)
+        if entry is None:
+            return
+        for _, other in entry.job.after:
+            waiting = self._waiting_for.get(other)
+            if waiting is not None:
+                waiting.discard(job_id)
+                if not waiting:
+                    del self._waiting_for[other]
+
+    def _clear(self) -> None:
+        self._window.clear()
+        self._waiting_for.clear()
+        self._moved = []
+
+    # -- looking --------------------------------------------------------------------------------------------
+
+    def _hear(self, moved: Sequence[str], now: float) -> None:
+        """Look at those who wait for jobs that started or ended, and at those that were ended while they waited."""
+        asked: dict[str, list[str]] = {}
+        ended: list[_Entry] = []
+        for job_id in dict.fromkeys(moved):
+            if job_id in self._window:
+                ended.append(self._window[job_id])
+            waiting = self._waiting_for.get(job_id)
+            for name in waiting or ():
+                asked.setdefault(name, []).append(job_id)
+            if not waiting and job_id not in self._window:
+                self._turn_after = _TURN_FIRST  # those that wait for it may be further back in the queue
+        entries = [(self._window[name], others) for name, others in asked.items()]
+        for start in range(0, len(entries), _BATCH):
+            part = entries[start : start + _BATCH]
+            found = self._store.dependencies.await_([e.dependent(others) for e, others in part])
+            for (entry, others), progress in zip(part, found, strict=True):
+                self._advance(entry, others, progress)
+            self._settle([entry for entry, _ in part], now)
+        self._look([e for e in ended if self._window.get(e.job.id) is e], now)
+
+    def _look(self, entries: Sequence[_Entry], now: float) -> None:
+        """Ask for all that they wait for, and for their own records. Those that are new are recorded."""
+        for start in range(0, len(entries), _BATCH):
+            part = entries[start : start + _BATCH]
+            # In this order: one that is cancelled after the second is told of.
+            found = self._store.dependencies.await_([e.dependent(e.open) for e in part])
+            records = self._store.jobs.get([e.job.id for e in part])
+            fresh: list[_Entry] = []
+            for entry, progress, record in zip(part, found, records, strict=True):
+                entry.look_at = now + _AGAIN
+                unknown = self._advance(entry, list(entry.open), progress)
+                if record is not None and not _waits(record, entry.job):
+                    entry.open.clear()  # it ended, or went on: the scheduler knows what to say
+                elif record is None and unknown and not self._forgotten(entry.job, now):
+                    entry.look_at = now + _SOON
+                    if now - entry.job.submitted_at > GRACE:
+                        entry.unknown = f"dependency {unknown}: no such job (or it is another user's)"
+                elif record is None and entry.open and not entry.job.unmet:
+                    fresh.append(entry)
+            self._record(fresh, now)
+            self._settle(part, now)
+
+    def _advance(self, entry: _Entry, others: Sequence[str], progress: Sequence[Progress | None]) -> str:
+        """Note how far these jobs are. Returns the first dependency on one that is not known."""
+        unknown = ""
+        for other, seen in zip(others, progress, strict=True):
+            schemes = entry.open.get(other, [])
+            if seen is None:
+                unknown = unknown or f"{schemes[0]}:{other}"
+                continue
+            left: list[str] = []
+            for scheme in schemes:
+                met = judge(scheme, seen.state, started=seen.started, ended=seen.ended)
+                if met is None:
+                    left.append(scheme)
+                elif not met:
+                    entry.job.unmet = f"{scheme}:{other} can never be met: that job ended as {seen.state}"
+            if left:
+                entry.open[other] = left
+            else:
+                entry.open.pop(other, None)
+        return unknown
+
+    def _forgotten(self, job: Job, now: float) -> bool:
+        """Whether the store may have known, when this job came, what it does not know now."""
+        return job.submitted_at <= self._world.known_since or self._world.remembering(now) > 0
+
+    def _record(self, entries: Sequence[_Entry], now: float) -> None:
+        """Record that they wait, and tell."""
+        if not entries:
+            return
+        events: list[JobEvent] = []
+        for entry in entries:
+            detail = _detail(entry)
+            reply = answer(entry.job.id, Decision("held"), entry.job.attempt - 1) | {"error": detail}
+            events.append(happened(entry.job, "held", now, code=DEPENDENCY, detail=detail, answer=reply))
+        written_ = list(zip(events, self._store.jobs.record(events), strict=True))
+        told = [event for event, result in written_ if stands(event, result)]
+        messages = [*recorded_events(self._keys, told), *(m for _, result in written_ for m in news(result))]
+        for entry, (event, result) in zip(entries, written_, strict=True):
+            if result.record.cancel_requested:
+                entry.open.clear()
+            elif result.applied and entry.pending.reply_to and event.answer is not None:
+                messages.append(_reply(entry.pending, event.answer))
+        if messages:
+            self._broker.publish(messages)
+
+    # -- leaving --------------------------------------------------------------------------------------------
+
+    def _settle(self, entries: Sequence[_Entry], now: float) -> None:
+        """Send those on that do not wait any more."""
+        assert self._consumer is not None
+        leaving = [e for e in entries if not e.open or e.job.unmet or e.unknown]
+        if not leaving:
+            return
+        for entry in leaving:
+            entry.job.freed_at = now
+            self._remove(entry.job.id)
+        self._turn_after = _TURN_FIRST
+        self._send(
+            [e.pending for e in leaving], [self._outgoing.freed(e.pending, e.unknown) for e in leaving], self._consumer
+        )
+
+    def _send(self, jobs: Sequence[PendingJob], messages: Sequence[Message], consumer: Consumer) -> None:
+        def settle(receipt: Receipt) -> None:
+            for pending, outcome in zip(jobs, receipt.outcomes, strict=True):
+                if outcome is not None:
+                    consumer.requeue([pending.delivery])
+                    continue
+                consumer.ack([pending.delivery])
+                if pending.job is not None and messages[0].exchange == topology.SUBMIT:
+                    job = pending.job
+                    self._left.put(Dependent(job.id, job.user, [other for _, other in job.after]))
+
+        self._broker.publish(messages).then(settle)
+
+    def _tidy(self, consumer: Consumer, now: float) -> None:
+        due: list[_Entry] = []
+        old: list[_Entry] = []
+        late: list[_Entry] = []
+        for entry in self._window.values():
+            expires = entry.job.expires_at
+            if expires is not None and now > expires:
+                late.append(entry)
+            elif now - entry.since > _HELD_MOST:
+                old.append(entry)
+            elif now >= entry.look_at:
+                due.append(entry)
+        for entry in late:
+            entry.open.clear()  # the scheduler says that it is too late
+        self._settle(late, now)
+        self._look(due[:_BATCH], now)
+        if len(self._window) >= self._size:
+            if not self._turn_at:
+                self._turn_at = now + self._turn_after
+            elif now >= min(self._turn_at, self._tidy_at + self._turn_after):
+                old = list(self._window.values()) if self._broker.stats(self.queue).messages else old
+                self._turn_after = min(_TURN_MOST, 2 * self._turn_after)
+                self._turn_at = now + self._turn_after
+        else:
+            self._turn_at = 0.0
+        for start in range(0, len(old), _BATCH):
+            self._give_back(old[start : start + _BATCH], consumer)
+
+    def _give_back(self, entries: Sequence[_Entry], consumer: Consumer) -> None:
+        """To the end of the queue, as a new message: a requeued one counts as a failed delivery, and comes first."""
+        for entry in entries:
+            self._remove(entry.job.id)
+        jobs = [e.pending for e in entries]
+        self._send(jobs, [self._outgoing.to_dependents(p) for p in jobs], consumer)
+
+
+def _as_it_came(d: Delivery) -> Message:
+    return Message(
+        topology.SUBMIT,
+        "submit",
+        d.body,
+        content_type=d.content_type or codec.JSON,
+        message_id=d.message_id,
+        correlation_id=d.correlation_id,
+        reply_to=d.reply_to,
+        priority=d.priority,
+        headers=dict(d.headers),
+    )
+
+
+def _reply(pending: PendingJob, body: Mapping[str, Any]) -> Message:
+    correlation = pending.correlation_id or pending.id
+    return Message("", pending.reply_to or "", codec.encode_json(body), correlation_id=correlation, mandatory=False)
+
+
+def _waits(record: JobRecord, job: Job) -> bool:
+    """Whether the record is of this job, and says that it waits."""
+    return record.user in (None, job.user) and record.state in ("held", "submitted") and not record.cancel_requested
+
+
+def _detail(entry: _Entry, most: int = 3) -> str:
+    names = written((scheme, other) for other, schemes in entry.open.items() for scheme in schemes)
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return f"waits for {', '.join(names[:most])}{more}"
