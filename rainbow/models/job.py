@@ -261,7 +261,8 @@ class Dispatch(OpenWire):
     change it: the whole is signed a second time, with a key that only schedulers have. `grant` is the scheduler's
     signed statement that this attempt was given to this cluster: the agent returns it with the job's events. `epoch` is
     the epoch of the store in which the attempt was assigned (0: unknown). `lives` is for how many seconds after
-    `assigned_at` it stays in its cluster's queue (0: unknown).
+    `assigned_at` it stays in its cluster's queue (0: unknown). `repeated` says that the same attempt may have been
+    dispatched before: the other copy may have come back by now.
     """
 
     version: Literal[1] = 1
@@ -280,6 +281,7 @@ class Dispatch(OpenWire):
     grant: str = ""
     epoch: int = 0
     lives: float = 0.0
+    repeated: bool = False
 
 
 #: Characters of an event's detail, and of the end of a job's output, that are kept: longer ones are cut.

@@ -1,6 +1,6 @@
 """A registered cluster that lies: well-signed events about jobs it was never given, and those of others once more.
 
-Nothing that it says may change a job. It takes no jobs: its only node has fewer cores than any job wants.
+Nothing that it says may change a job. It is given none: it has neither nodes nor cores.
 """
 
 from __future__ import annotations
@@ -20,13 +20,22 @@ from rainbow.client.rpc import Rpc
 from rainbow.errors import RainbowError
 from rainbow.models.job import REPORTED
 from rainbow.security import signing
-from rig import resources
 
 NAME = "liar"
 CLUSTER = "rainbow-cluster"
 _QUEUE = "chaos.liar"
 #: Seconds between two lies, and between two registrations: the store may have forgotten it.
 _EVERY, _ANEW = 0.1, 5.0
+
+_GRAPH = {
+    "graph": {
+        "nodes": [
+            {"id": "0", "metadata": {"type": "cluster", "name": "liar0", "paths": {"containment": "/liar0"}}},
+            {"id": "1", "metadata": {"type": "ssd", "name": "ssd0", "paths": {"containment": "/liar0/ssd0"}}},
+        ],
+        "edges": [{"source": "0", "target": "1", "metadata": {"subsystem": "containment"}}],
+    }
+}
 
 
 class Liar:
@@ -80,7 +89,7 @@ class Liar:
 
     def _register(self, rpc: Rpc) -> None:
         request = {"op": "register", "cluster": NAME, "identity": f"identity-of-{NAME}"}
-        self._registration = rpc.call({**request, "graph": resources(nodes=1, cores=0)}, 5.0)
+        self._registration = rpc.call({**request, "graph": _GRAPH}, 5.0)
 
     def _listen(self, delivery: Any) -> None:
         if delivery.headers.get(CLUSTER) in (None, NAME):

@@ -73,7 +73,7 @@ def test_a_job_without_room_waits_and_goes_where_room_comes_up(rig: Rig) -> None
     assert "2 cluster(s) fit" in record["detail"]
     report(rig, "red", 1)
     began = time.monotonic()
-    assert rig.answer(correlation, 5)["cluster"] == "red"
+    assert rig.answer(correlation)["cluster"] == "red"
     assert time.monotonic() - began < 2.0, "released by the report, not by a timer"
     [delivery] = rig.jobs_of("red").take(1, 5)
     assert rig.open(delivery)["id"] == job
@@ -82,7 +82,7 @@ def test_a_job_without_room_waits_and_goes_where_room_comes_up(rig: Rig) -> None
 def assigned(rig: Rig) -> None:
     """Submit a job for which there is room, whether the scheduler knows that yet or not."""
     correlation = rig.send(jobspec=shell("true"))
-    while (answer := rig.answer(correlation, 5))["status"] == "held":
+    while (answer := rig.answer(correlation))["status"] == "held":
         pass
     assert answer["status"] == "assigned"
 
@@ -115,7 +115,21 @@ def test_every_event_that_makes_room_releases_a_job(rig: Rig, event: str) -> Non
             rig.event("blue", rig.open(delivery)["id"], 1, "completed", returncode=0)
     else:
         rig.rpc.call({"op": "group-set", "group": "@mine", "clusters": ["red"]})
-    assert rig.answer(correlation, 5)["cluster"] == ("blue" if event == "ended" else "red")
+    assert rig.answer(correlation)["cluster"] == ("blue" if event == "ended" else "red")
+
+
+def test_two_copies_of_a_waiting_job_are_one(rig: Rig) -> None:
+    """Whoever did not hear that a job was confirmed sends it again: it runs once, and no copy is left behind."""
+    full(rig, "blue")
+    _, job = waiting(rig)
+    assert rig.answer(rig.send(jobspec=shell("true"), id=job))["id"] == job
+    report(rig, "blue", 1)
+    [delivery] = rig.jobs_of("blue").take(2, 5)
+    assert rig.open(delivery)["id"] == job
+    rig.event("blue", job, 1, "completed", returncode=0)
+    rig.until(job, "completed")
+    rig.service.stop()
+    assert [q for q in topology.waiting_queues() if rig.broker.stats(q).messages] == []
 
 
 def test_a_waiting_job_is_cancelled_at_once(rig: Rig) -> None:
@@ -151,7 +165,7 @@ def test_jobs_of_others_do_not_wait_behind_what_does_not_fit(rig: Rig) -> None:
     small = rig.send(jobspec=shell("true"))
     answers = [rig.answer(small)]
     while answers[-1]["status"] == "held":  # others wait for the same cluster: it went by the waiting room
-        answers.append(rig.answer(small, 5))
+        answers.append(rig.answer(small))
     assert answers[-1]["cluster"] == "blue"
 
 

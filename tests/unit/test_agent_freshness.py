@@ -50,6 +50,12 @@ def test_one_that_was_taken_after_a_silence(epoch: int, missed: bool, doubtful: 
     assert (fresh.doubt(dispatch(epoch=epoch, lives=900.0)) is not None) is doubtful
 
 
+def test_a_repeated_one() -> None:
+    """Its earlier copy may have expired, and come back, long before this one does."""
+    fresh = Freshness(lambda: 5, lambda: False, clock=lambda: NOW)
+    assert fresh.doubt(dispatch(epoch=5, lives=900.0, repeated=True))
+
+
 class Clock:
     now = 100.0
 

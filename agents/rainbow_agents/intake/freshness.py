@@ -1,10 +1,10 @@
 """Which dispatches may belong to another cluster by now: they start only once the ledger confirms them.
 
 A scheduler gives a job to another cluster in three cases: when the time of its dispatch in the queue is over (a copy of
-one that is here may have expired); when the store lost data and does not know of it (the epoch of the dispatch is older
-than the one that this agent has reported for); and when the store lost data while this agent was silent for so long
-that no scheduler waited for it. In all other cases the dispatch alone is enough, and a job also starts while no worker
-runs.
+one that is here may have expired, for a repeated one also an earlier copy); when the store lost data and does not know
+of it (the epoch of the dispatch is older than the one that this agent has reported for); and when the store lost data
+while this agent was silent for so long that no scheduler waited for it. In all other cases the dispatch alone is
+enough, and a job also starts while no worker runs.
 """
 
 from __future__ import annotations
@@ -31,6 +31,8 @@ class Freshness:
 
     def doubt(self, dispatch: Dispatch) -> str | None:
         """Why `dispatch` needs the ledger's confirmation; None when it does not."""
+        if dispatch.repeated:
+            return "it was dispatched twice"
         if 0 < dispatch.epoch < self._reported():
             return "the store lost data since it was assigned"
         if dispatch.epoch and self._missed():

@@ -34,7 +34,7 @@ from rainbow_workers.clusters.sync import CacheSync
 from rainbow_workers.keys import ClusterKeys
 from rainbow_workers.scheduling.decide import Decider, Job
 from rainbow_workers.scheduling.dispatcher import Dispatcher
-from rainbow_workers.scheduling.pending_job import PendingJob
+from rainbow_workers.scheduling.pending_job import PendingJob, of_two
 from rainbow_workers.scheduling.submissions import SubmissionReader
 from rainbow_workers.selection.base import Asking, Offer
 from rainbow_workers.worker import Task
@@ -121,7 +121,13 @@ class Bidding(Task):
             if begun is None:
                 decided.append(ticket)
             else:
-                # The same job again: the channel it came on was lost, or it was sent twice.
+                known = self._rounds.get(begun.job.id)
+                if known is not None:
+                    stays, goes = of_two(known.ticket, ticket)
+                    consumer.ack([goes.delivery])
+                    if stays is not ticket:
+                        continue
+                    opened = [o for o in opened if o is not known]
                 self._rounds[begun.job.id] = begun
                 opened.append(begun)
         self._hear()

@@ -39,8 +39,8 @@ class Outgoing:
         self._lives = lives
         self._known: OrderedDict[tuple[Any, ...], tuple[Jobspec, codec.Pairs]] = OrderedDict()
 
-    def dispatch(self, job: Job, cluster: str, now: float) -> Message:
-        """The job for `cluster`, assigned at `now`."""
+    def dispatch(self, job: Job, cluster: str, now: float, *, repeated: bool = False) -> Message:
+        """The job for `cluster`, assigned at `now`; `repeated` when this attempt may have been dispatched before."""
         registration = self._world.clusters[cluster].record.registration
         body = codec.encode_msgpack(
             {
@@ -52,6 +52,7 @@ class Outgoing:
                 "assigned_at": now,
                 "epoch": self._world.epoch,
                 "lives": self._lives,
+                **({"repeated": True} if repeated else {}),
                 "grant": grants.issue(
                     self._keys.grant,
                     Grant(

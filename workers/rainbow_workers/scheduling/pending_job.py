@@ -50,6 +50,19 @@ class PendingJob:
     back: bool = False
 
 
+def of_two(known: PendingJob, came: PendingJob) -> tuple[PendingJob, PendingJob]:
+    """Which of two copies of a job stays, and which is to be acked; their deliveries are both unsettled.
+
+    There are two when a message was published twice since its confirm was lost, or was delivered again. The one with
+    the later attempt stays, and counts as redelivered: what the other one began may be unfinished.
+    """
+    assert known.job is not None
+    assert came.job is not None
+    stays, goes = (came, known) if came.job.attempt >= known.job.attempt else (known, came)
+    stays.delivery.redelivered = True
+    return stays, goes
+
+
 def note_submission(audit: Audit, pending: PendingJob) -> None:
     """Write into the audit log how a submission was received."""
     refusal = pending.refusal

@@ -78,7 +78,7 @@ class Publishing:
                     # It went with the store's data, or was deleted, since the decision.
                     gone.append(pending)
                 else:
-                    self._dispatched(pending, decision, now)
+                    self._dispatched(pending, decision, now, repeated=outcome.repeated)
                     if not outcome.repeated:
                         told.append(assigned(pending.job, decision.cluster, now))
             elif decision is not None and decision.waits and pending.parked and pending.refusal is None:
@@ -104,13 +104,13 @@ class Publishing:
 
     # -- outcomes -------------------------------------------------------------------------------------------
 
-    def _dispatched(self, pending: PendingJob, decision: Decision, now: float) -> None:
+    def _dispatched(self, pending: PendingJob, decision: Decision, now: float, *, repeated: bool) -> None:
         job = pending.job
         assert job is not None
         assert decision.cluster is not None
         if self._fair_share is not None:
             self._fair_share.charge(job, decision.cluster)
-        pending.messages.append(self._outgoing.dispatch(job, decision.cluster, now))
+        pending.messages.append(self._outgoing.dispatch(job, decision.cluster, now, repeated=repeated))
         if pending.fence is not None:
             pending.messages.append(pending.fence)
         if pending.reply_to:
@@ -144,7 +144,7 @@ class Publishing:
             if record.cluster not in self._world.clusters:
                 gone.append(pending)
                 return
-            pending.messages.append(self._outgoing.dispatch(job, record.cluster, now))
+            pending.messages.append(self._outgoing.dispatch(job, record.cluster, now, repeated=True))
             self._reply(pending, {**(record.answer or {}), "id": job.id, "status": "assigned"})
             return
         self._reply(pending, first_answer(job.id, record))

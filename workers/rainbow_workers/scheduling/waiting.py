@@ -27,7 +27,7 @@ from rainbow_workers.scheduling.dispatcher import Dispatcher
 from rainbow_workers.scheduling.fair_share import FairShare
 from rainbow_workers.scheduling.lanes import Lanes
 from rainbow_workers.scheduling.outgoing import Outgoing
-from rainbow_workers.scheduling.pending_job import PendingJob, note_submission
+from rainbow_workers.scheduling.pending_job import PendingJob, note_submission, of_two
 from rainbow_workers.scheduling.publishing import revoked
 from rainbow_workers.scheduling.round import Round
 from rainbow_workers.scheduling.share_terms import SharePolicy
@@ -147,12 +147,12 @@ class WaitingRoom(Task):
                 others.append(pending)
             else:
                 pending.parked = True
-                self._window.add(pending, now)
+                self._hold(pending, consumer, now)
         if others:
             self._at_hand = others
             self._dispatcher.dispatch(others, consumer)
             self._note(others)
-            self._park(now)
+            self._park(consumer, now)
         if deliveries or others or self._changed():
             self._release(consumer, now)
         if now >= self._tidy_at:
@@ -217,16 +217,26 @@ class WaitingRoom(Task):
                 return
             self._dispatcher.finish(commit, consumer)
             self._note(commit.decided.jobs)
-            self._park(now)
+            self._park(consumer, now)
             self._turn_at, self._turn_after = 0.0, _TURN_FIRST
             if not round_.full:
                 return
 
-    def _park(self, now: float) -> None:
+    def _park(self, consumer: Consumer, now: float) -> None:
         """Jobs that were decided and wait on come back into the window."""
         parked, self._dispatcher.parked = self._dispatcher.parked, []
         for pending in parked:
-            self._window.add(pending, now)
+            self._hold(pending, consumer, now)
+
+    def _hold(self, pending: PendingJob, consumer: Consumer, now: float) -> None:
+        """Put a job into the window, in place of another copy of it."""
+        known = self._window.get(pending.id)
+        if known is not None and known.pending is not pending:
+            stays, goes = of_two(known.pending, pending)
+            consumer.ack([goes.delivery])
+            if stays is not pending:
+                return
+        self._window.add(pending, now)
 
     # -- the window ---------------------------------------------------------------------------------------
 

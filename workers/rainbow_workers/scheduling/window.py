@@ -81,7 +81,7 @@ class Window:
         return self._entries.get(job_id)
 
     def add(self, pending: PendingJob, now: float) -> Entry:
-        """Take a job in. One that is there already came again: its older delivery is of a channel that is gone."""
+        """Take a job in, in place of one with the same id."""
         self.remove(pending.id)
         job = pending.job
         assert job is not None
