@@ -35,6 +35,7 @@ _COMMANDS: Mapping[str, Entry] = {
     "compat": Entry("rainbow.cli.commands.compat:compat", "Show what an image needs, and which clusters have it."),
     "clusters": Entry("rainbow.cli.commands.clusters:app", "List clusters; drain, resume or delete one."),
     "groups": Entry("rainbow.cli.commands.groups:app", "List groups of clusters, or set one."),
+    "queue": Entry("rainbow.cli.commands.queue:queue", "Show who has jobs that wait and run."),
     "shares": Entry("rainbow.cli.commands.shares:app", "List shares of accounts and users, or set them."),
     "register": Entry("rainbow.cli.commands.register:register", "Register a cluster by its resource graph."),
     "subsystem": Entry("rainbow.cli.commands.subsystem:app", "Add or remove a cluster's subsystems (io, spack, ...)."),

@@ -113,6 +113,12 @@ class Clusters:
         with `user` null in the row of an account. Without an administrator's token, one's own rows."""
         return self._connection.call("shares", self._credentials.for_cluster())
 
+    def queue(self, job_id: str | None = None) -> dict[str, Any]:
+        """``{users: [{account, user, weight, share, usage, waiting, running}], totals: {waiting, running}}``: users
+        with jobs, or that had some lately; without an administrator's token, one's own rows. With the id of a job also
+        ``job``: what it waits for, None if it does not wait. Raises NotFound."""
+        return self._connection.call("queue", self._credentials.for_cluster(), None, id=job_id)
+
     def set_share(
         self, name: str, *, account: bool = False, terms: Mapping[str, float | None] | None = None, unset: bool = False
     ) -> dict[str, Any]:

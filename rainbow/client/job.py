@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 from rainbow import codec
 from rainbow.client.mailbox import Slot
 from rainbow.client.views import Cancelled
-from rainbow.errors import Denied, InvalidInput, NotFound, RainbowError, Refused, TimedOut, Unavailable
+from rainbow.errors import Denied, InvalidInput, NotFound, RainbowError, Refused, TimedOut, TooManyRequests, Unavailable
 from rainbow.models.job import TERMINAL, Answer, JobRecord
 from rainbow.models.wire import parse
 
@@ -169,6 +169,8 @@ def _read(delivery: Delivery) -> Answer:
 
 
 def _good(answer: Answer) -> Answer:
+    if answer.code == TooManyRequests.code:
+        raise TooManyRequests(answer.error or "too many jobs: submit it again later")
     if answer.status == "denied":
         raise Denied(answer.error or "the job was denied")
     if answer.status == "invalid":

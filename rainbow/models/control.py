@@ -162,6 +162,13 @@ class ListShares(_Request):
     op: Literal["shares"]
 
 
+class ShowQueue(_Request):
+    """Who has jobs that wait and run, with shares and usage. With `id`, what that job waits for."""
+
+    op: Literal["queue"]
+    id: JobId | None = None
+
+
 class SetShare(_Request):
     """Set terms of a user or of an account: what `terms` says. `unset` drops first what was set so before."""
 
@@ -236,6 +243,7 @@ AnyRequest = (
     | AgentAnswer
     | ListShares
     | SetShare
+    | ShowQueue
     | Revoke
     | SettleDead
     | Enroll

@@ -250,6 +250,7 @@ class Answer(OpenWire):
     total_matches: int = 0
     total_mismatches: int = 0
     reasons: dict[str, Reason] = Field(default_factory=dict)
+    code: str | None = None
     error: str | None = None
     state: str | None = None
 

@@ -38,5 +38,9 @@ class ShareTerms(BaseModel):
         return base.model_copy(update=said)
 
     @property
+    def limited(self) -> bool:
+        return any(getattr(self, name) is not None for name in FIELDS[1:])
+
+    @property
     def empty(self) -> bool:
         return all(getattr(self, name) is None for name in FIELDS)

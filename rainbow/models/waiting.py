@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -16,7 +16,8 @@ class WaitingSettings(BaseModel):
     others pass for `patience` seconds although it is its turn is bound to a cluster without room. `window` is how many
     jobs a scheduler holds of each waiting queue. `weights` says how much each user gets of what several users of
     one account want, 1 for those without one; what they had lately counts, half of it after `half_life` seconds.
-    `accounts` has weights and limits of accounts, `users` those of users.
+    `accounts` has weights and limits of accounts, `users` those of users. `over_limit` says what becomes of a
+    submission whose user or account has as many jobs on clusters as it may.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -28,4 +29,5 @@ class WaitingSettings(BaseModel):
     weights: dict[str, Weight] = Field(default_factory=dict)
     users: dict[str, ShareTerms] = Field(default_factory=dict)
     accounts: dict[AccountName, ShareTerms] = Field(default_factory=dict)
+    over_limit: Literal["wait", "refuse"] = "wait"
     half_life: Annotated[float, Field(ge=1)] = 3600.0

@@ -58,6 +58,7 @@ RULES: tuple[Rule, ...] = (
     Rule("groups", "group", _ANY_TOKEN, reads=True),
     Rule("group-set", "group", _ADMIN),
     Rule("shares", "share", _SUBMITTER, reads=True),
+    Rule("queue", "share", _SUBMITTER, reads=True),
     Rule("share-set", "share", _ADMIN),
     Rule("revoke", "token", _ADMIN),
     Rule("dead-replay", "dead letter", _ADMIN),

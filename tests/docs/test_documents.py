@@ -32,6 +32,7 @@ PLACES = {
     "docs/how-to/operate-rabbitmq-and-redis.md": "servers",
     "docs/how-to/let-clusters-bid.md": "site",
     "docs/how-to/let-an-image-choose-the-cluster.md": "offline",
+    "docs/how-to/share-clusters-among-groups.md": "site",
     "docs/how-to/use-the-web-console-and-http-api.md": "site",
     "docs/how-to/register-a-cluster.md": "workers",
     "docs/how-to/coming-from-the-first-rainbow.md": "workers",

@@ -84,6 +84,71 @@ def test_an_administrator_charges_any_account_that_is_known(rig: Rig) -> None:
     assert rig.submit(token=root, account="physics", command=["true"])["status"] == "assigned"
 
 
+def limited(rig: Rig, level: str, name: str, **terms: float) -> None:
+    rig.rpc.call({"op": "share-set", level: name, "terms": terms})
+    rig.service._fair_share.sync(at_once=True)
+
+
+def counts(rig: Rig, token: str | None = None) -> tuple[dict[tuple[str, str], tuple[int, int]], tuple[int, int]]:
+    found = rig.rpc.call({"op": "queue", **({"token": token} if token else {})})
+    users = {(row["account"], row["user"]): (row["waiting"], row["running"]) for row in found["users"]}
+    return users, (found["totals"]["waiting"], found["totals"]["running"])
+
+
+@pytest.mark.parametrize(("level", "name"), [("user", "alice"), ("account", "physics")])
+def test_beyond_the_running_jobs_of_a_user_or_account_others_wait_until_one_ends(
+    rig: Rig, level: str, name: str
+) -> None:
+    limited(rig, level, name, max_running=2)
+    token = rig.issue("alice", accounts=("physics",))
+    jobs = [str(uuid.uuid4()) for _ in range(5)]
+    answers = [rig.submit(id=job, token=token, command=["true"]) for job in jobs]
+    assert [a["status"] for a in answers] == ["assigned", "assigned", "held", "held", "held"]
+    assert rig.submit(token=rig.issue("bob"), command=["true"])["status"] == "assigned"
+    detail = rig.until(jobs[2], "held")["detail"]
+    assert detail == f"{level} {name!r} has as many jobs on clusters as it may (2)"
+    assert answers[2]["clusters"] == ["blue"]
+    assert rig.submit(token=token, command=["true"], nodes=1000)["status"] == "no-match"
+    assert counts(rig) == ({("physics", "alice"): (3, 2), ("default", "bob"): (0, 1)}, (3, 3))
+    assert counts(rig, rig.issue("bob")) == ({("default", "bob"): (0, 1)}, (3, 3))
+    rig.event("blue", jobs[0], 1, "running")
+    rig.event("blue", jobs[0], 1, "completed")
+    rig.until(jobs[2], "assigned")
+    assert counts(rig)[0]["physics", "alice"] == (2, 2)
+    waits = rig.rpc.call({"op": "queue", "id": jobs[4]})["job"]
+    assert (waits["own_before"], waits["users_before"]) == (1, 0)
+    assert rig.rpc.call({"op": "queue", "id": jobs[0]})["job"] is None
+    limited(rig, level, name, max_running=10)
+    for job in jobs[3:]:
+        rig.until(job, "assigned")
+
+
+def test_beyond_the_waiting_jobs_of_a_user_submissions_are_refused_and_nothing_is_kept(rig: Rig) -> None:
+    limited(rig, "user", "alice", max_running=0, max_waiting=2)
+    jobs = [str(uuid.uuid4()) for _ in range(3)]
+    for job in jobs[:2]:
+        assert rig.submit(id=job, command=["true"])["status"] == "held"
+    eventually(lambda: rig.service._limits._waiting.get(("user", "alice")) == 2)
+    refused = rig.submit(id=jobs[2], command=["true"])
+    assert (refused["status"], refused["code"]) == ("denied", "too-many-requests")
+    assert refused["error"] == "user 'alice' has as many jobs waiting as it may (2): submit it again later"
+    assert rig.job(jobs[2]) is None
+    # Who asks again about a job that is there is told of it.
+    assert rig.submit(id=jobs[0], command=["true"])["status"] != "denied"
+    limited(rig, "user", "alice", max_running=10)
+    assert rig.submit(id=jobs[2], command=["true"])["status"] in ("held", "assigned")
+    rig.until(jobs[2], "assigned")
+
+
+def test_submissions_that_come_too_fast_are_refused(rig: Rig) -> None:
+    limited(rig, "account", "default", max_rate=0.001)
+    assert rig.submit(command=["true"])["status"] == "assigned"
+    refused = rig.submit(command=["true"])
+    assert (refused["status"], refused["code"]) == ("denied", "too-many-requests")
+    assert "0.001 jobs a second" in refused["error"]
+    assert rig.submit(token=rig.issue("bob", accounts=("physics",)), command=["true"])["status"] == "assigned"
+
+
 def rows(rig: Rig, token: str | None = None) -> dict[tuple[str | None, str | None], dict[str, Any]]:
     found = rig.rpc.call({"op": "shares", **({"token": token} if token else {})})
     assert found["half_life"] == 3600.0

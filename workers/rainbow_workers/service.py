@@ -44,6 +44,7 @@ from rainbow_workers.scheduling.dependents import Dependents
 from rainbow_workers.scheduling.dispatcher import Dispatcher
 from rainbow_workers.scheduling.failover import RateLimiter
 from rainbow_workers.scheduling.fair_share import FairShare
+from rainbow_workers.scheduling.limits import Limits
 from rainbow_workers.scheduling.outgoing import Outgoing
 from rainbow_workers.scheduling.returns import Returns
 from rainbow_workers.scheduling.scheduler import Scheduler
@@ -115,6 +116,7 @@ class Service:
         self._turns = RateLimiter(o.failover_rate)
         self._contention = Contention()
         self._fair_share = FairShare(store, self.world, o.waiting.shares)
+        self._limits = Limits(store, self._fair_share.table)
         self._dispatchers: list[Dispatcher] = []
         self._recorders: list[Recorder] = []
         self._mailbox = Mailbox(self._broker)
@@ -221,6 +223,8 @@ class Service:
             lambda: self._verifier.ring,
             turns=self._turns,
             fair_share=self._fair_share,
+            limits=self._limits,
+            refuse_running=self._options.waiting.refuse_running,
             reserve_s=self._options.reserve,
             lives=self._options.limits.dispatch_timeout,
         )
@@ -246,6 +250,7 @@ class Service:
             self._contention,
             self._fair_share,
             self._options.waiting,
+            self._limits,
             audit=self._audit,
         )
 
@@ -312,12 +317,13 @@ class Service:
         clusters = ClusterOperations(self._broker, self._store, self.world, issuer, self._keys, o.limits)
         jobs = JobOperations(self._broker, self._store, self.world, self._follower, self._keys)
         relay = RelayOperations(self._broker, self._store, self.world, self._keys, self.ring)
-        shares = ShareOperations(self._store, self._fair_share)
+        shares = ShareOperations(self._store, self.world, self._fair_share)
         access = AccessOperations(self._store, self.world, issuer, clusters.bar)
         operations: dict[type, Operation] = {
             control.Ping: access.ping,
             control.ListShares: shares.list_shares,
             control.SetShare: shares.set_share,
+            control.ShowQueue: shares.queue,
             control.Revoke: access.revoke,
             control.SettleDead: access.settle_dead,
             control.Enroll: access.enroll,

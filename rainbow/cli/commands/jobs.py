@@ -142,10 +142,13 @@ def explain(
 
     with client(config, token, timeout) as rainbow:
         record = rainbow.job(resolve(rainbow, [job])[0]).status()
+        queue = rainbow.queue(record.id) if record.state == "held" else None
     if as_json:
-        output.document(explanation.document(record))
+        output.document({**explanation.document(record), "waits": queue})
     else:
         explanation.show(record)
+        if queue is not None:
+            explanation.show_waiting(record, queue)
 
 
 def cancel(

@@ -181,6 +181,8 @@ def _submitted(rainbow: Client, job: Job, *, as_json: bool, wait: bool, timeout:
     with interruptible([job.id]):
         answer = job.wait_answer(timeout)
     code = _EXIT.get(answer.status, 0)
+    if answer.code == "too-many-requests":
+        code = 4
     if answer.status == "duplicate" and answer.state is not None:
         code = 1 if answer.state in ("failed", "cancelled", "lost", *_EXIT) else 0
     if not as_json:

@@ -89,6 +89,33 @@ def show(record: JobRecord) -> None:
         output.table(("at", "state", "cluster", "attempt", "note"), [_event(event) for event in events], empty="")
 
 
+def show_waiting(record: JobRecord, queue: Mapping[str, Any]) -> None:
+    """What a waiting job waits for now: room on which clusters, after whom, and what its user has."""
+    job = queue.get("job")
+    if not job:
+        return
+    rows = [
+        (c["name"], c["nodes_free"], c["cores_free"], c["gpus_free"], c["pending"])
+        if c["registered"]
+        else (c["name"], None, None, None, None)
+        for c in job["clusters"]
+    ]
+    if rows:
+        output.line("")
+        output.line("clusters that fit:")
+        output.table(("cluster", "nodes free", "cores free", "gpus free", "waiting there"), rows, empty="")
+    output.line("")
+    waiting = queue["totals"]["waiting"]
+    ahead = f"{job['own_before']} older jobs of its user, and {job['users_before']} users with less for their weight"
+    output.line(f"before it: {ahead} ({waiting} jobs wait in all)")
+    for row in queue["users"]:
+        if row["user"] == record.user and row["account"] == (record.account or row["account"]):
+            output.line(
+                f"{row['user']} in account {row['account']}: share {100 * row['share']:.1f} %, had "
+                f"{100 * row['usage']:.1f} %; {row['waiting']} waiting, {row['running']} running"
+            )
+
+
 def _start(record: JobRecord) -> dict[str, float | None] | None:
     promised = ((record.answer or {}).get("selection") or {}).get("promised")
     if promised is None:

@@ -9,14 +9,14 @@ from itertools import islice
 from typing import Any
 
 from rainbow.models.job import JobEvent, JobRecord, Reason
-from rainbow_workers.scheduling.decide import Decision, Job, seen
+from rainbow_workers.scheduling.decide import Decision, Job
+from rainbow_workers.scheduling.looked import seen
 
 
 def happened(job: Job, state: Any, now: float, **more: Any) -> JobEvent:
     """Something that happened to a job before it was assigned (anew)."""
-    return JobEvent(
-        id=job.id, attempt=max(0, job.attempt - 1), state=state, at=now, user=job.user, name=job.name, **more
-    )
+    whose = {"user": job.user, "account": job.account, "name": job.name}
+    return JobEvent(id=job.id, attempt=max(0, job.attempt - 1), state=state, at=now, **whose, **more)
 
 
 def summed_up(reasons: Mapping[str, Reason], most: int = 3) -> str | None:

@@ -107,6 +107,7 @@ class Committing:
             attempt=job.attempt,
             cluster=decision.cluster,
             user=job.user,
+            account=job.account,
             name=job.name,
             demand=job.jobspec.demand,
             at=now,

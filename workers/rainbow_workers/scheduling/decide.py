@@ -9,7 +9,7 @@ import random
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import chain, islice
+from itertools import chain
 from typing import Any, Literal
 
 from rainbow.jobspec.request import Jobspec, Request
@@ -19,11 +19,10 @@ from rainbow.models.shares import DEFAULT_ACCOUNT
 from rainbow.resources.backends.base import GraphMatches
 from rainbow_workers.clusters.cache import ClusterCache
 from rainbow_workers.scheduling.contention import Contention
+from rainbow_workers.scheduling.looked import MAX_NAMED, seen
 from rainbow_workers.selection import Selections
 from rainbow_workers.selection.base import Asking, Choice, JobView, Offer, Selection
 
-#: How many clusters an answer names one by one; its totals count them all.
-MAX_NAMED = 64
 #: Codes of clusters that have too much to do: a job that met nothing else waits for as long as it takes.
 _FULL = frozenset({"busy", "queue-full"})
 #: Whom a job is charged to: an account, and in it a user.
@@ -104,6 +103,8 @@ class Decision:
     retry_in: float = 0.0
     #: It waits for an event (room, a cluster), and for `retry_in` seconds at most if that is not 0.
     waits: bool = False
+    #: That event is an end of a job of its user or account, which has as many on clusters as it may.
+    limited: bool = False
     #: It is held since a cluster may have it, of which the store lost the record.
     in_doubt: bool = False
     code: str = ""
@@ -112,17 +113,6 @@ class Decision:
     looked: Mapping[str, Any] | None = None
     #: It is a probe of a throttled cluster, which gets no other one before this time (seconds since 1970).
     probe_until: float = 0.0
-
-
-def seen(names: Sequence[str], total: int, matches: int, reasons: Mapping[str, Reason]) -> dict[str, Any]:
-    """What an answer says of the clusters that were looked at."""
-    return {
-        "clusters": list(islice(names, MAX_NAMED)),
-        "total_clusters": total,
-        "total_matches": matches,
-        "total_mismatches": total - matches,
-        "reasons": {c: {"code": r.code, "detail": r.detail} for c, r in reasons.items()},
-    }
 
 
 @dataclass(slots=True)
@@ -176,13 +166,14 @@ class Decider:
         """Raise UnknownPlugin or InvalidInput for a selection that a job asks for and that cannot be had."""
         self._selections.get(*selection)
 
-    def decide(self, job: Job, now: float, rng: random.Random, *, early: bool = False) -> Decision:
+    def decide(self, job: Job, now: float, rng: random.Random, *, early: bool = False, limit: str = "") -> Decision:
         """Where `job` goes. Changes nothing: the caller reserves what the decision takes, and notes its probe.
 
         Args:
             now: Seconds since 1970; deadlines are compared with it.
             rng: The only source of chance.
             early: Bind the job also where it has to wait.
+            limit: Why it may not be bound now wherever there is room; empty if it may.
         """
         world = self._world
         found = self._candidates(job)
@@ -197,6 +188,9 @@ class Decider:
             names = [n for n in names if n not in job.tried] or self._next(job, found)
         if not names:
             return self._nowhere(job, found, total, now)
+        if limit:
+            stands = {**found.reasons, **job.tried}
+            return Decision("held", None, names, total, len(matching), stands, waits=True, limited=True, detail=limit)
         name, options = job.selection or self._default
         view = job.view()
         selection = self._selections.get(name, options)

@@ -9,8 +9,9 @@ from typing import Protocol
 from rainbow.errors import StoreUnavailable
 from rainbow_workers.clusters.cache import ClusterCache
 from rainbow_workers.headers import DOUBTFUL
-from rainbow_workers.scheduling.decide import Decider, Decision
+from rainbow_workers.scheduling.decide import Decider, Decision, Job
 from rainbow_workers.scheduling.failover import AGAIN, RateLimiter
+from rainbow_workers.scheduling.limits import Limits, refuse
 from rainbow_workers.scheduling.pending_job import PendingJob
 from rainbow_workers.scheduling.stages import Decided
 from rainbow_workers.stores.base import Store
@@ -43,11 +44,13 @@ class Deciding:
         decider: Decider,
         turns: RateLimiter,
         rng: random.Random | None = None,
+        limits: Limits | None = None,
     ) -> None:
         self._store = store
         self._world = world
         self._decider = decider
         self._turns = turns
+        self._limits = limits
         self._rng = rng or random.Random()
 
     def decide(self, jobs: Sequence[PendingJob], now: float) -> Decided:
@@ -117,7 +120,7 @@ class Deciding:
                 decision = decisions[at]
                 if pending.id in doubtful and decision is not None:
                     if decision.cluster is not None and pending.job is not None:
-                        self._world.settle(decision.cluster, pending.job.jobspec.demand)
+                        self._settle(decision.cluster, pending.job)
                     decisions[at] = self._wait(pending, now)
         return Decided(jobs, decisions, now)
 
@@ -134,7 +137,37 @@ class Deciding:
         with self._world.lock:
             for _, job, decision in decided.assigned():
                 assert decision.cluster is not None
-                self._world.settle(decision.cluster, job.jobspec.demand)
+                self._settle(decision.cluster, job)
+
+    def admit(self, decided: Decided, *, refuse_running: bool = False) -> Decided:
+        """Refuse the new submissions that go beyond a limit, and give back what they reserved.
+
+        Raises:
+            StoreUnavailable: Nothing stays deducted.
+        """
+        if self._limits is None:
+            return decided
+        try:
+            found = self._limits.too_many(decided, refuse_running=refuse_running)
+        except Exception:
+            self.undo(decided)
+            raise
+        if not found:
+            return decided
+        decisions = list(decided.decisions)
+        with self._world.lock:
+            for at, why in found.items():
+                pending, decision = decided.jobs[at], decisions[at]
+                if decision is not None and decision.cluster is not None and pending.job is not None:
+                    self._settle(decision.cluster, pending.job)
+                refuse(pending, why)
+                decisions[at] = None
+        return Decided(decided.jobs, decisions, decided.at)
+
+    def _settle(self, cluster: str, job: Job) -> None:
+        self._world.settle(cluster, job.jobspec.demand)
+        if self._limits is not None:
+            self._limits.written(job)
 
     def _one(self, pending: PendingJob, now: float, *, early: bool = False) -> Decision | None:
         """The decision for one job, applied to the cache: the jobs after it see what it takes."""
@@ -152,10 +185,13 @@ class Deciding:
             why = "waits for its turn: its cluster is lost, and what waited there is placed elsewhere bit by bit"
             return Decision("held", retry_in=AGAIN, detail=why)
         pending.admitted = True
-        decision = self._decider.decide(job, now, self._rng, early=early)
+        limit = self._limits.full(job) if self._limits is not None else ""
+        decision = self._decider.decide(job, now, self._rng, early=early, limit=limit)
         if decision.status == "assigned":
             assert decision.cluster is not None
             self._world.reserve(decision.cluster, job.jobspec.demand)
+            if self._limits is not None:
+                self._limits.placed(job)
             if decision.probe_until:
                 self._world.probe_at[decision.cluster] = decision.probe_until
         return decision

@@ -17,6 +17,7 @@ from rainbow_workers.scheduling.decide import Decider
 from rainbow_workers.scheduling.deciding import Deciding, Waiting
 from rainbow_workers.scheduling.failover import RateLimiter
 from rainbow_workers.scheduling.fair_share import FairShare
+from rainbow_workers.scheduling.limits import Limits
 from rainbow_workers.scheduling.pending_job import PendingJob
 from rainbow_workers.scheduling.publishing import Publishing
 from rainbow_workers.scheduling.settling import settle
@@ -38,13 +39,16 @@ class Dispatcher:
         *,
         turns: RateLimiter | None = None,
         fair_share: FairShare | None = None,
+        limits: Limits | None = None,
+        refuse_running: bool = False,
         reserve_s: float = 60.0,
         lives: float = 0.0,
         rng: random.Random | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._clock = clock
-        self._deciding = Deciding(store, world, decider, turns or RateLimiter(100.0), rng)
+        self._refuse_running = refuse_running
+        self._deciding = Deciding(store, world, decider, turns or RateLimiter(100.0), rng, limits)
         self._committing = Committing(store, world, self._deciding, reserve_s=reserve_s, clock=clock)
         self._publishing = Publishing(broker, store, world, keys, ring, fair_share, lives=lives)
         #: Jobs whose dispatch found no queue, or a full one: they are decided again with the next batch.
@@ -70,7 +74,8 @@ class Dispatcher:
 
     def begin(self, jobs: Sequence[PendingJob]) -> Commit:
         """Decide, and send the assignments to the ledger. Nothing was done when this raises StoreUnavailable."""
-        return self._committing.begin(self._deciding.decide(jobs, self._clock()))
+        decided = self._deciding.decide(jobs, self._clock())
+        return self._committing.begin(self._deciding.admit(decided, refuse_running=self._refuse_running))
 
     def release(self, waiting: Waiting) -> Commit:
         """`begin` for as many of the waiting jobs as there is room for."""

@@ -9,6 +9,7 @@ from typing import Any
 
 from rainbow import codec
 from rainbow.brokers.base import Broker, Message
+from rainbow.errors import TooManyRequests
 from rainbow.models.cluster import Revocation
 from rainbow.models.job import JobEvent, JobRecord, State
 from rainbow_workers import dead_letters
@@ -181,7 +182,7 @@ class Publishing:
         pending.messages.clear()
         # The registry is not looked at for a message that says nothing we may act on: its counters stay 0.
         nothing = answer(pending.id, Decision("no-match"), 0)
-        reply = {**nothing, "status": refusal.status, "error": refusal.error}
+        reply = {**nothing, "status": refusal.status, "code": refusal.code, "error": refusal.error}
         log.info(
             "submission refused",
             extra={"action": "refuse", "job": pending.id, "code": refusal.code, "detail": refusal.error},
@@ -189,7 +190,7 @@ class Publishing:
         known = pending.job.user if pending.job else pending.who.sub if pending.who else None
         if refusal.dead:
             pending.messages.append(dead_letters.letter(pending.delivery, refusal.code, refusal.error))
-        elif known is not None or not pending.fresh:
+        elif refusal.code != TooManyRequests.code and (known is not None or not pending.fresh):
             # What nobody we know has sent leaves no record: it could be under the id of somebody's job.
             job = pending.job
             state: State = "denied" if refusal.status == "denied" else "invalid"

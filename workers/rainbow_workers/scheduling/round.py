@@ -65,10 +65,15 @@ class Round:
         assert kind is not None
         self.at_hand.pop()
         kind.detail = decision.detail or ""
+        kind.limited = decision.limited
         if decision.retry_in:
             entry = self._window.get(pending.id)
             assert entry is not None
             self._window.wake(entry, self._now + decision.retry_in)
+        if kind.limited:
+            # No cluster is kept from it: the others do not pass it.
+            self._early, self._kind, kind.passed_at = False, None, 0.0
+            return
         if not self._early and kind.passed_at and self._now - kind.passed_at > self._patience:
             self._early = True  # offered once more
             return

@@ -42,6 +42,8 @@ class ShareTable:
         self._settings: Mapping[Level, Mapping[str, ShareTerms]] = {"user": policy.users, "account": policy.accounts}
         self._kept: Mapping[str, str] = {}
         self._set: Mapping[str, ShareTerms] = {}
+        #: Rises when anything is set.
+        self.version = 0
         self._all = self._made()
 
     def follow(self, kept: Mapping[str, str]) -> None:
@@ -57,6 +59,7 @@ class ShareTable:
                 log.warning("what the store has of %s cannot be read: set it again", name, extra={"action": "shares"})
         self._set = found
         self._all = self._made()
+        self.version += 1
 
     def terms(self, level: Level, name: str) -> ShareTerms:
         """What holds for a user or an account."""
@@ -67,6 +70,11 @@ class ShareTable:
         known = self._all[level].get(name)
         return known.weight if known is not None and known.weight is not None else 1.0
 
+    @property
+    def bounded(self) -> bool:
+        """Whether there is a limit for anybody."""
+        return self._bounded
+
     def names(self, level: Level) -> frozenset[str]:
         """Those for whom something is set."""
         return frozenset(self._all[level])
@@ -76,7 +84,9 @@ class ShareTable:
         return self._set.get(name_of(level, name))
 
     def _made(self) -> Mapping[Level, Mapping[str, ShareTerms]]:
-        return {level: self._level(level, settings) for level, settings in self._settings.items()}
+        made = {level: self._level(level, settings) for level, settings in self._settings.items()}
+        self._bounded = any(terms.limited for level in made.values() for terms in level.values())
+        return made
 
     def _level(self, level: Level, settings: Mapping[str, ShareTerms]) -> dict[str, ShareTerms]:
         out = dict(settings)

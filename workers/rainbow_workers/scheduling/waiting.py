@@ -26,6 +26,7 @@ from rainbow_workers.scheduling.decide import Decider
 from rainbow_workers.scheduling.dispatcher import Dispatcher
 from rainbow_workers.scheduling.fair_share import FairShare
 from rainbow_workers.scheduling.lanes import Lanes
+from rainbow_workers.scheduling.limits import Limits
 from rainbow_workers.scheduling.outgoing import Outgoing
 from rainbow_workers.scheduling.pending_job import PendingJob, note_submission, of_two
 from rainbow_workers.scheduling.publishing import revoked
@@ -58,12 +59,14 @@ class WaitingPolicy:
     window: Jobs held of each queue.
     depth: How much work clusters get ahead.
     shares: Whose turn it is.
+    refuse_running: A submission beyond `max_running` is refused: else it waits.
     """
 
     patience: float = 30.0
     window: int = 2500
     depth: DepthPolicy = field(default_factory=DepthPolicy)
     shares: SharePolicy = field(default_factory=SharePolicy)
+    refuse_running: bool = False
 
 
 def waiting_policy(settings: WaitingSettings) -> WaitingPolicy:
@@ -71,7 +74,8 @@ def waiting_policy(settings: WaitingSettings) -> WaitingPolicy:
     weights = {user: ShareTerms(weight=weight) for user, weight in settings.weights.items()}
     users = weights | {user: terms.over(weights.get(user, ShareTerms())) for user, terms in settings.users.items()}
     shares = SharePolicy(users, settings.accounts, settings.half_life)
-    return WaitingPolicy(settings.patience, settings.window, DepthPolicy(settings.share, settings.seconds), shares)
+    depth = DepthPolicy(settings.share, settings.seconds)
+    return WaitingPolicy(settings.patience, settings.window, depth, shares, settings.over_limit == "refuse")
 
 
 class WaitingRoom(Task):
@@ -91,6 +95,7 @@ class WaitingRoom(Task):
         contention: Contention,
         fair_share: FairShare,
         policy: WaitingPolicy,
+        limits: Limits,
         *,
         audit: Audit | None = None,
         clock: Callable[[], float] = time.time,
@@ -106,6 +111,7 @@ class WaitingRoom(Task):
         self._contention = contention
         self._fair_share = fair_share
         self._policy = policy
+        self._limits = limits
         self._audit = audit or Audit()
         self._clock = clock
         self._window = Window()
@@ -128,6 +134,8 @@ class WaitingRoom(Task):
     def ready(self) -> None:
         self._sync.follow()
         self._fair_share.sync()
+        if self._limits.refresh() and any(kind.limited for kind in self._window.kinds.values()):
+            self._seen = (-1, -1)
         if not self.listens or self._changed():
             return
         left = self._window.next_due() - self._clock()
@@ -280,7 +288,7 @@ class WaitingRoom(Task):
         with self._world.lock:
             for kind in self._window.kinds.values():
                 entry = kind.first()
-                if entry is None or entry.pending.job is None:
+                if entry is None or entry.pending.job is None or kind.limited:
                     continue
                 names = self._decider.candidates(entry.pending.job)
                 if names is None:

@@ -45,6 +45,7 @@ class Kind:
     Attributes:
         passed_at: When a job of another kind was placed for the first time although it was this kind's turn; 0 never.
         detail: Why they wait, as decided last.
+        limited: That is since their user or account has as many jobs on clusters as it may.
     """
 
     key: Key
@@ -53,6 +54,7 @@ class Kind:
     count: int = 0
     passed_at: float = 0.0
     detail: str = ""
+    limited: bool = False
 
     def first(self) -> Entry | None:
         while self.heap and self.heap[0][3].left:

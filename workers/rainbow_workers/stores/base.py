@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from rainbow.errors import Conflict
 from rainbow.jobspec.request import Demand
@@ -92,6 +92,7 @@ class Assignment:
     reserve_s: float = 60.0
     registration: str = ""
     looked: Mapping[str, object] = field(default_factory=dict)
+    account: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,6 +193,13 @@ def concerns(by: Asker, record: JobRecord) -> bool:
     return by == ANYONE or (record.cluster if kind == "cluster" else record.user) == name
 
 
+class Tally(NamedTuple):
+    """Jobs of one user in one account: those that are held, and those that are on a cluster (from assigned on)."""
+
+    waiting: int = 0
+    running: int = 0
+
+
 class Ledger(Protocol):
     def assign(self, batch: Sequence[Assignment], since: int) -> Assigned:
         """Compare-and-set a batch of assignments and their reservations; with it, the changes after `since`.
@@ -250,6 +258,9 @@ class Ledger(Protocol):
     def find(self, *, state: str | None, cluster: str | None, user: str | None, limit: int) -> list[JobRecord]:
         """The newest `limit` of these jobs, page by page."""
 
+    def tally(self) -> Mapping[tuple[str, str], Tally]:
+        """How many jobs have not ended, by account and user: of those whose record says whom they are charged to."""
+
     def watch(self, ids: Sequence[str], address: tuple[str, str], ttl: float, by: Asker = ANYONE) -> None:
         """For `ttl` seconds, name `address` among the watchers of these jobs, known or not. Again: a new `ttl`.
 
@@ -303,6 +314,9 @@ class Shares(Protocol):
 
     def run_times(self) -> dict[str, float]:
         """How long jobs run, in seconds, by user."""
+
+    def submitted(self, name: str, count: int, window: int, seconds: float) -> int:
+        """Note `count` more submissions of `name` in a window of so many seconds. Gives how many there were in it."""
 
     def put(self, name: str, terms: str | None) -> None:
         """Keep `terms` under `name`, in place of what was there; None forgets it."""

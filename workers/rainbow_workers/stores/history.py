@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from rainbow.models.job import TERMINAL, JobEvent, JobRecord
+from rainbow.models.job import BEGUN, TERMINAL, JobEvent, JobRecord
 from rainbow_workers.stores.base import Assignment, Cursor, Page
 
 #: Seconds for which the cancel of an unknown job is remembered.
@@ -18,11 +18,13 @@ MAX_MARKS = 1000
 MAX_MOVED, AWAITED_TTL = 100_000, 90 * 86_400
 #: The code of a job that is held until others have started or ended.
 DEPENDENCY = "dependency"
+#: States in which a job is on a cluster, or on its way there.
+ON_CLUSTER = frozenset({"assigned", *BEGUN})
 
 #: What an attempt leaves on the record; the next one starts without.
 OF_ATTEMPT = ("flux_id", "returncode", "code", "detail", "output")
 #: What an event may say about the job.
-FIELDS = ("cluster", "user", "name", *OF_ATTEMPT)
+FIELDS = ("cluster", "user", "account", "name", *OF_ATTEMPT)
 
 _KEPT = ("cluster", "flux_id", "returncode", "code", "detail")
 

@@ -30,6 +30,7 @@ from rainbow_workers.stores.base import (
     Page,
     Recorded,
     Sender,
+    Tally,
     concerns,
 )
 from rainbow_workers.stores.history import (
@@ -195,6 +196,7 @@ class MemoryLedger:
                 "attempt": a.attempt,
                 "cluster": a.cluster,
                 "user": a.user,
+                "account": a.account,
                 "name": a.name,
                 "answer": {**a.answer, **a.looked},
                 "times": {"submitted": a.submitted_at, "assigned": a.at, **record.times},
@@ -307,6 +309,9 @@ class MemoryLedger:
 
     def find(self, *, state: str | None, cluster: str | None, user: str | None, limit: int) -> list[JobRecord]:
         return newest(self.page, limit, state=state, cluster=cluster, user=user)
+
+    def tally(self) -> dict[tuple[str, str], Tally]:
+        return self._data.tally()
 
     def watch(self, ids: Sequence[str], address: tuple[str, str], ttl: float, by: Asker = ANYONE) -> None:
         with self._data.lock:

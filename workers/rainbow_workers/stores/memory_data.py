@@ -12,8 +12,8 @@ from typing import Any, Literal
 from rainbow.jobspec.request import Demand
 from rainbow.models.cluster import ClusterRecord, ClusterState, Enrollment, Revocation, StateValue
 from rainbow.models.job import BEGUN, HOLDABLE, RANK, STARTED, TERMINAL, UNRUN, JobEvent, JobRecord
-from rainbow_workers.stores.base import ANYONE, Asker, Assignment, Changes, Cursor, Epoch, Sender
-from rainbow_workers.stores.history import MAX_MARKS, MAX_MOVED
+from rainbow_workers.stores.base import ANYONE, Asker, Assignment, Changes, Cursor, Epoch, Sender, Tally
+from rainbow_workers.stores.history import MAX_MARKS, MAX_MOVED, ON_CLUSTER
 
 #: What somebody has to say about an attempt (see `StoredJob.standing`).
 Standing = Literal["all", "proof", "past"] | None
@@ -96,6 +96,7 @@ class Data:
         self.usage: dict[int, dict[str, float]] = {}
         self.run_times: dict[str, float] = {}
         self.terms: dict[str, str] = {}
+        self.submitted: dict[str, tuple[int, int]] = {}
         #: Job -> who waits for it; the states of those that ended; and the newest that moved, with numbers.
         self.awaited: dict[str, set[str]] = {}
         self.ends: dict[str, str] = {}
@@ -152,6 +153,21 @@ class Data:
             if not self.watchers[id]:
                 del self.watchers[id]
         self.revocations = {key: r for key, r in self.revocations.items() if r.until > now}
+
+    def tally(self) -> dict[tuple[str, str], Tally]:
+        """See `rainbow_workers.stores.base.Ledger.tally`."""
+        counts: dict[tuple[str, str], Tally] = {}
+        with self.lock:
+            self.expire()
+            for job in self.jobs.values():
+                record = job.record
+                if record is None or record.account is None or record.user is None:
+                    continue
+                waits, runs = record.state == "held", record.state in ON_CLUSTER
+                if waits or runs:
+                    old = counts.get((record.account, record.user), Tally())
+                    counts[record.account, record.user] = Tally(old.waiting + waits, old.running + runs)
+        return counts
 
     def trim_marks(self, by: Asker | None) -> None:
         """Forget the oldest of too many unknown jobs whose cancel `by` asked for."""

@@ -32,6 +32,13 @@ class MemoryShares:
         with self._data.lock:
             return dict(self._data.run_times)
 
+    def submitted(self, name: str, count: int, window: int, seconds: float) -> int:
+        with self._data.lock:
+            known, total = self._data.submitted.get(name, (window, 0))
+            total = count + (total if known == window else 0)
+            self._data.submitted[name] = window, total
+            return total
+
     def put(self, name: str, terms: str | None) -> None:
         with self._data.lock:
             if terms is None:

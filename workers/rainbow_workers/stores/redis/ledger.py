@@ -13,6 +13,7 @@ from rainbow.models.job import RANK, STARTED, TERMINAL, UNRUN, JobEvent, JobReco
 from rainbow_workers.stores import StoreOptions
 from rainbow_workers.stores.base import (
     ANYONE,
+    BETWEEN,
     Asker,
     Assigned,
     Assigning,
@@ -22,6 +23,7 @@ from rainbow_workers.stores.base import (
     Page,
     Recorded,
     Sender,
+    Tally,
     concerns,
 )
 from rainbow_workers.stores.history import (
@@ -159,6 +161,17 @@ class RedisLedger:
     def find(self, *, state: str | None, cluster: str | None, user: str | None, limit: int) -> list[JobRecord]:
         return newest(self.page, limit, state=state, cluster=cluster, user=user)
 
+    def tally(self) -> dict[tuple[str, str], Tally]:
+        flat = self._connection.command("HGETALL", f"{self._prefix}tally")
+        counts: dict[tuple[str, str], Tally] = {}
+        for field, value in zip(flat[::2], flat[1::2], strict=True):
+            kind, account, user = text(field).split(BETWEEN, 2)
+            old = counts.get((account, user), Tally())
+            many = int(value)
+            new = old._replace(waiting=many) if kind == "w" else old._replace(running=many)
+            counts[account, user] = new
+        return counts
+
     def watch(self, ids: Sequence[str], address: tuple[str, str], ttl: float, by: Asker = ANYONE) -> None:
         self._connection.run("watch", pack(list(ids)), pack([*address, by]), repr(ttl))
 
@@ -202,6 +215,7 @@ def _assignment(a: Assignment, shared: Shared) -> list[Any]:
         a.reserve_s,
         shared.digest(a.looked) or False,
         a.registration,
+        a.account or False,
     ]
 
 

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 
 from rainbow.jobspec.request import Demand
 from rainbow.models.job import RANK
-from rainbow_workers.stores.base import Assignment
+from rainbow_workers.stores.base import BETWEEN, Assignment
 from rainbow_workers.stores.history import assignment_entry
 from rainbow_workers.stores.redis.codec import Shared, moment, number, opaque, pack, packer
 
@@ -44,6 +44,7 @@ def placement(batch: Sequence[Assignment], room: Mapping[str, Demand], prefix: s
             "attempt": attempt,
             "cluster": cluster,
             "user": a.user,
+            "account": a.account,
             "registration": a.registration,
         }
         if a.name is not None:
@@ -80,6 +81,10 @@ def placement(batch: Sequence[Assignment], room: Mapping[str, Demand], prefix: s
             total[2] += text[3]
     totals = {name: [number(t.nodes), number(t.cores), number(t.gpus)] for name, t in room.items()}
     flat = [part for total in sums.values() for part in total]
-    return batch[0].reserve_s, pack(
-        [keys, values, scores, list(indexes.items()), demands, list(sums), flat, counts, shared.texts, totals]
-    )
+    written = [keys, values, scores, list(indexes.items()), demands, list(sums), flat]
+    return batch[0].reserve_s, pack([*written, counts, shared.texts, totals, _tally(batch)])
+
+
+def _tally(batch: Sequence[Assignment]) -> Counter[str]:
+    """How many jobs more are on clusters, by field of the tally."""
+    return Counter(BETWEEN.join(("r", a.account, a.user)) for a in batch if a.account is not None)

@@ -1,7 +1,7 @@
 """The Shares on Redis, in hashes.
 
 `usage:PERIOD` for each period, who -> sum; `run-times`, who -> mean seconds; `shares`, who -> what an administrator
-set for them.
+set for them. Strings `submitted:WHO:WINDOW`: submissions in a window of time.
 """
 
 from __future__ import annotations
@@ -37,6 +37,12 @@ class RedisShares:
 
     def run_times(self) -> dict[str, float]:
         return self._numbers("run-times")
+
+    def submitted(self, name: str, count: int, window: int, seconds: float) -> int:
+        key = f"{self._prefix}submitted:{name}:{window}".encode("utf-8", "surrogatepass")
+        total = self._connection.command("INCRBY", key, count)
+        self._connection.command("EXPIRE", key, int(2 * seconds) + 1)
+        return int(total)
 
     def put(self, name: str, terms: str | None) -> None:
         key, field = f"{self._prefix}shares", name.encode("utf-8", "surrogatepass")

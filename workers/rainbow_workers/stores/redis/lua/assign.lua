@@ -1,5 +1,5 @@
 -- ARGV: call id, since, head, bound, rank of assigned, batch {{id, attempt, cluster, user, name or false, nodes, cores,
--- gpus, at, submitted_at, answer, entry, reserve_s, digest or false, registration}, ...}, {digest -> text}. Gives {outcome a letter
+-- gpus, at, submitted_at, answer, entry, reserve_s, digest or false, registration, account}, ...}, {digest -> text}. Gives {outcome a letter
 -- each, {what stands in the way, ...}, changes}: H holds, R holds since before, X does not.
 local PLACEABLE = {submitted = true, held = true, rejected = true, assigned = true}
 local head, bound, rank = tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5])
@@ -59,6 +59,7 @@ for i, a in ipairs(batch) do
       job.r = r
     end
     r.state, r.rank, r.attempt, r.cluster, r.user, r.name = 'assigned', rank, attempt, cluster, a[4], a[5] or nil
+    r.account = a[16] or nil
     r.registration = a[15]
     r.times.submitted = r.times.submitted or a[10]
     r.times.assigned = r.times.assigned or a[9]

@@ -1,10 +1,11 @@
 -- Assign jobs that nobody knows yet, which nearly all are: what to write comes ready, so that nothing is read into Lua.
 -- ARGV: call id, since, seconds reserved, batch {{job key, ...}, {job key, what it holds, ...}, {score, id, ...},
 -- {{index, {score, id, ...}}, ...}, {reservation, demand, ...}, {cluster, ...}, {nodes, cores, gpus, ...}, {digest ->
--- count}, {digest -> text}, {cluster -> {nodes, cores, gpus in all}, of those that must have room now}}. Gives {1,
+-- count}, {digest -> text}, {cluster -> {nodes, cores, gpus in all}, of those that must have room now}, {field of the
+-- tally -> count}}. Gives {1,
 -- changes}; {0, changes} when one has none, and nothing is done; false, and nothing is done, when it is not so simple:
 -- `assign` is to be called instead.
-local keys, jobs_, scores, indexes, demands, names, sums, counts, looked, totals = unpack(cmsgpack.unpack(ARGV[4]))
+local keys, jobs_, scores, indexes, demands, names, sums, counts, looked, totals, tallies = unpack(cmsgpack.unpack(ARGV[4]))
 local earlier = before(ARGV[1])
 if earlier then return earlier == 'C' and {0, changes(tonumber(ARGV[2]), {})} or false end
 for i = 1, #keys, STEP do
@@ -45,6 +46,8 @@ for i = 1, #jobs_, STEP do call('MSET', unpack(jobs_, i, math.min(i + STEP - 1, 
 texts = looked
 for digest, count in pairs(counts) do looks(digest, count) end
 write_looked()
+for field, n in pairs(tallies or {}) do count(field, n) end
+write_tally()
 many('ZADD', P .. 'jobs:live', scores)
 for _, index in ipairs(indexes) do many('ZADD', P .. index[1], index[2]) end
 local members = {}

@@ -5,6 +5,8 @@
 -- jobs:live        sorted set: id -> time of the first event, of all that have not ended. The same of the ended ones by
 --                  state in jobs:state:S, and of all in jobs:cluster:C and jobs:user:U
 -- ended            sorted set: id -> when it is forgotten
+-- tally            hash: "r" (on a cluster) or "w" (held), account and user, with \31 between -> how many jobs, of
+--                  those whose record has an account
 --
 -- Beside the fields of JobRecord, a record has `rank` (of its state), `created`, `gone_at`, `looked`, `held` (the
 -- job waits to be confirmed before it starts), `registration` (the
@@ -28,6 +30,23 @@ end
 local function by_state(r)
   if not r.state then return nil end
   return r.gone_at and 'jobs:state:' .. r.state or 'jobs:live'
+end
+
+-- Where a job counts in `tally`, if it does.
+local ON_CLUSTER = {assigned = 'r', accepted = 'r', running = 'r', held = 'w'}
+local tallied = {}
+local function tally(r)
+  local kind = r.state and r.account and r.user and ON_CLUSTER[r.state]
+  return kind and kind .. '\31' .. r.account .. '\31' .. r.user or nil
+end
+local function count(field, n)
+  if field then tallied[field] = (tallied[field] or 0) + n end
+end
+local function write_tally()
+  for field, n in pairs(tallied) do
+    if n ~= 0 and call('HINCRBY', P .. 'tally', field, int(n)) <= 0 then call('HDEL', P .. 'tally', field) end
+  end
+  tallied = {}
 end
 
 -- So many jobs more, or less, have an answer that says this beside.
@@ -79,6 +98,7 @@ local function write_indexes()
   for key, args in pairs(adds) do many('ZADD', key, args) end
   adds, removals = {}, {}
   write_looked()
+  write_tally()
 end
 
 local function values(kind, ids)
@@ -112,6 +132,7 @@ local function load(ids)
       else
         job.r, job.history, job.answer = r, history, answer
         job.set, job.cluster, job.user, job.gone_at = by_state(r), r.cluster, r.user, r.gone_at
+        job.tally = tally(r)
       end
     end
     jobs[id] = job
@@ -165,6 +186,9 @@ local function write_jobs()
         move(id, score, job.user and 'jobs:user:' .. job.user, r.user and 'jobs:user:' .. r.user)
       end
     end
+    count(job.tally, -1)
+    job.tally = tally(r)
+    count(job.tally, 1)
     if r.gone_at ~= job.gone_at then
       if r.gone_at then gather(adds, P .. 'ended', num(r.gone_at), id) else gather(removals, P .. 'ended', id) end
     end
