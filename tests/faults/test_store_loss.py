@@ -119,3 +119,24 @@ def test_what_was_handed_out_before_does_not_run_again(
         link.close()
     assert first.failed() is None
     assert second.failed() is None
+
+
+def test_jobs_that_wait_for_others_wait_on(amqp_url: str, private_redis: Private[RedisServer], tmp_path: Path) -> None:
+    """The store knows neither of them any more. The cluster says how the first one is; the second one is a message."""
+    options = ServiceOptions(alive_after=10.0)
+    with Rig(amqp_url, private_redis.server.url, prefix=f"{uuid.uuid4().hex}:", options=options) as rig:
+        agents = Agents(rig, tmp_path)
+        try:
+            agents.start("blue", graph=resources(), options={"run_s": 6.0}, report_every=0.5)
+            agents.known("blue")
+            first = rig.submit(command=["true"])["id"]
+            rig.until(first, "running", 60)
+            answer = rig.submit(command=["true"], dependency=f"afterok:{first}")
+            assert answer["status"] == "held"
+            with redis.Redis.from_url(private_redis.server.url) as admin:
+                admin.flushall()
+            second = rig.until(answer["id"], "completed", 180)
+            before = rig.until(first, "completed")
+            assert second["times"]["assigned"] >= before["times"]["ended"]
+        finally:
+            agents.close()

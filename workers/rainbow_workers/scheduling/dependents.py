@@ -39,14 +39,16 @@ from rainbow_workers.worker import Task
 GRACE = 10.0
 #: Seconds that one wait for news lasts at most: new arrivals are taken in between.
 _LISTEN = 0.1
-#: Seconds between two looks at a job of which nothing is heard, and at one that waits for an unknown one.
-_AGAIN, _SOON = 60.0, 1.0
+#: Seconds between two looks at a job of which nothing is heard, at one that waits for a job of which the store lost the
+#: record, and at one that waits for an unknown one.
+_AGAIN, _ANEW, _SOON = 60.0, 5.0, 1.0
 #: Seconds between two looks at what is due.
 _TIDY = 1.0
 #: Seconds that a delivery is held: RabbitMQ ends a channel that holds one for 30 minutes (`consumer_timeout`).
 _HELD_MOST = 600.0
-#: Seconds after which a full window makes way for others in the queue: at first, and at most.
-_TURN_FIRST, _TURN_MOST = 1.0, 60.0
+#: Seconds after which a full window makes way for others in the queue: at first, when something happened to jobs for
+#: which none in the window waits, and at most.
+_TURN_FIRST, _TURN_MISSED, _TURN_MOST = 1.0, 5.0, 60.0
 #: Jobs looked at, or given back, in one go.
 _BATCH = 500
 
@@ -103,6 +105,7 @@ class Dependents(Task):
         self._left: queue.SimpleQueue[Dependent] = queue.SimpleQueue()
         self._at_hand: list[PendingJob] = []
         self._tidy_at = 0.0
+        self._epoch = world.epoch
         self._turn_at, self._turn_after = 0.0, _TURN_FIRST
 
     def consume(self, broker: Broker, prefetch: int) -> Consumer:
@@ -213,7 +216,8 @@ class Dependents(Task):
             for name in waiting or ():
                 asked.setdefault(name, []).append(job_id)
             if not waiting and job_id not in self._window:
-                self._turn_after = _TURN_FIRST  # those that wait for it may be further back in the queue
+                # Those that wait for it may be further back in the queue.
+                self._turn_at = min(self._turn_at, now + _TURN_MISSED)
         entries = [(self._window[name], others) for name, others in asked.items()]
         for start in range(0, len(entries), _BATCH):
             part = entries[start : start + _BATCH]
@@ -232,8 +236,9 @@ class Dependents(Task):
             records = self._store.jobs.get([e.job.id for e in part])
             fresh: list[_Entry] = []
             for entry, progress, record in zip(part, found, records, strict=True):
-                entry.look_at = now + _AGAIN
                 unknown = self._advance(entry, list(entry.open), progress)
+                # The store that lost its data does not say when it hears again of a job.
+                entry.look_at = now + (_ANEW if unknown else _AGAIN)
                 if record is not None and not _waits(record, entry.job):
                     entry.open.clear()  # it ended, or went on: the scheduler knows what to say
                 elif record is None and unknown and not self._forgotten(entry.job, now):
@@ -320,6 +325,10 @@ class Dependents(Task):
         self._broker.publish(messages).then(settle)
 
     def _tidy(self, consumer: Consumer, now: float) -> None:
+        if self._epoch != self._world.epoch:
+            self._epoch = self._world.epoch
+            for entry in self._window.values():
+                entry.look_at = now
         due: list[_Entry] = []
         old: list[_Entry] = []
         late: list[_Entry] = []
@@ -338,7 +347,7 @@ class Dependents(Task):
         if len(self._window) >= self._size:
             if not self._turn_at:
                 self._turn_at = now + self._turn_after
-            elif now >= min(self._turn_at, self._tidy_at + self._turn_after):
+            elif now >= self._turn_at:
                 old = list(self._window.values()) if self._broker.stats(self.queue).messages else old
                 self._turn_after = min(_TURN_MOST, 2 * self._turn_after)
                 self._turn_at = now + self._turn_after

@@ -1,6 +1,6 @@
 """The contract of a store plugin: who the clusters are, and what became of each job.
 
-Two tables of six methods each, and a small one of three. Every write is idempotent or a compare-and-set, since a
+Two tables of six methods each, and three small ones. Every write is idempotent or a compare-and-set, since a
 client library may send a write twice. Anything that cannot reach the store raises StoreUnavailable: the caller
 learnt nothing, and asks again; a store that refuses our password or lacks a right raises BadCredentials.
 Times are seconds since 1970. How long something lasts (`reserve_s`, `ttl`, `keep`) is counted on the store's own
