@@ -23,6 +23,9 @@ _COMMANDS: Mapping[str, Entry] = {
     "submit": Entry("rainbow.cli.commands.submit:submit", "Submit a job.", _TAKES_COMMAND),
     "batch": Entry("rainbow.cli.commands.batch:batch", "Submit a batch script.", _TAKES_COMMAND),
     "bulk": Entry("rainbow.cli.commands.bulk:bulk", "Submit many jobs from a file."),
+    "bulksubmit": Entry(
+        "rainbow.cli.commands.bulksubmit:bulksubmit", "Submit a job for each input of a template.", _TAKES_COMMAND
+    ),
     "jobs": Entry("rainbow.cli.commands.jobs:jobs", "List the newest jobs."),
     "status": Entry("rainbow.cli.commands.jobs:status", "Show what is known of a job."),
     "explain": Entry("rainbow.cli.commands.jobs:explain", "Say why a job went where it went, cluster by cluster."),

@@ -113,6 +113,13 @@ def choice(
     )
 
 
+def warn_of_strangers(rainbow: Client, wanted: Choice) -> None:
+    """Say which of the clusters that jobs are wanted of are not there."""
+    known = {cluster.name for cluster in rainbow.clusters()}
+    for name in sorted(wanted.clusters - known):
+        output.note(f"there is no cluster {name!r}{f': choose of {chr(44).join(sorted(known))}' if known else ''}")
+
+
 def _listed(words: Sequence[str] | None) -> list[str]:
     return [part for word in words or () for part in word.split(",") if part]
 

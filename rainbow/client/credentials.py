@@ -18,7 +18,7 @@ from rainbow.settings import Settings, secret
 
 WITHOUT = (
     "no token: set RAINBOW_TOKEN, write `token:` into rainbow-config.yaml, or ask your administrator for one "
-    "(`rainbow token issue`)"
+    "(`rainbow token issue`); to try rainbow on this machine: `rainbow up`"
 )
 
 

@@ -31,13 +31,34 @@ def endpoints(url: str) -> list[tuple[str, int]]:
 
 def why_not(url: str, timeout: float = 3.0) -> str | None:
     """What stands in the way of a TCP connection to any host of `url`, as one line; None when one can be made."""
-    problems = []
+    problems = [problem for path in _sockets(url) if (problem := _why_no_socket(path, timeout)) is not None]
     for where in endpoints(url):
         problem = _why_not(where, timeout)
         if problem is None:
             return None
         problems.append(problem)
     return "; ".join(problems) or None
+
+
+def _sockets(url: str) -> list[str]:
+    """The Unix socket of a URL, as the embedded instance has one."""
+    try:
+        parts = split(url, "broker")
+    except InvalidSettings:
+        return []
+    return [parts.path] if parts.scheme.endswith(("+socket", "unix")) and parts.path else []
+
+
+def _why_no_socket(path: str, timeout: float) -> str | None:
+    with socket.socket(socket.AF_UNIX) as tried:
+        tried.settimeout(timeout)
+        try:
+            tried.connect(path)
+        except (FileNotFoundError, ConnectionRefusedError):
+            return f"nothing listens at {path} (`rainbow up` starts the instance on this machine)"
+        except OSError as exc:
+            return f"{path}: {exc.strerror or exc}"
+    return None
 
 
 def _why_not(where: tuple[str, int], timeout: float) -> str | None:

@@ -69,10 +69,13 @@ def test_register_shows_and_keeps_token_and_secret(
     rainbow: Rainbow, sh: Shell, files: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rainbow.config.write_text(f"# mine\nbroker: {{url: '{rainbow.url}'}}\nclusters:\n- name: red\n  token: redtoken\n")
+    shown = dict(line.split(None, 1) for line in sh("register blue --nodes nodes.json").out.splitlines())
+    assert set(shown) == {"token", "secret"}
     said = sh("register blue --nodes nodes.json --save")
-    shown = dict(line.split(None, 1) for line in said.out.splitlines())
     kept = yaml.safe_load(rainbow.config.read_text())
-    assert shown == {"token": kept["clusters"][1]["token"], "secret": kept["cluster"]["secret"]}
+    assert kept["clusters"][1]["name"] == "blue"
+    for secret in (kept["clusters"][1]["token"], kept["cluster"]["secret"]):
+        assert secret not in said.out + said.err
     assert kept["clusters"][0] == {"name": "red", "token": "redtoken"}
     assert kept["cluster"]["name"] == "blue"
     assert kept["cluster"]["keys"]

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from rainbow.cli import completion
+from rainbow.cli import completion, watching
 from rainbow.models.job import Dispatch
 from running import Rainbow, Shell, alone, eventually, graph, in_memory, refuses
 
@@ -278,6 +278,59 @@ def test_a_job_that_is_held_is_shown_as_held(rainbow: Rainbow, sh: Shell) -> Non
     text = sh(f"explain {job}").out
     assert len([line for line in text.splitlines() if "  held  " in line]) == 1
     assert "too late" not in text
+
+
+# -- templates, lists that stay, standard input ----------------------------------------------------------
+
+
+def test_a_template_becomes_jobs_whose_ids_are_printed(rainbow: Rainbow, sh: Shell) -> None:
+    seen: list[Any] = []
+
+    def act(dispatch: Dispatch) -> list[dict[str, Any]]:
+        seen.append(dispatch.jobspec["tasks"][0]["command"])
+        return waits(dispatch)
+
+    rainbow.cluster("blue", act=act)
+    ids = sh("bulksubmit --name run-{} echo {} ::: a b c").out.split()
+    assert len(ids) == 3
+    eventually(lambda: len(seen) == 3, 60)
+    assert sorted(seen) == [["echo", "a"], ["echo", "b"], ["echo", "c"]]
+    assert sh(f"status {ids[1]} --json").json["name"] == "run-b"
+
+
+@pytest.mark.parametrize("command", ["clusters", "jobs --cluster blue"])
+def test_a_list_is_drawn_again_until_ctrl_c(
+    rainbow: Rainbow, sh: Shell, monkeypatch: pytest.MonkeyPatch, command: str
+) -> None:
+    rainbow.cluster("blue")
+    sh("submit --wait true")
+    slept: list[float] = []
+
+    def pause(seconds: float) -> None:
+        slept.append(seconds)
+        if len(slept) == 3:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(watching, "pause", pause)
+    assert sh(f"{command} --watch 0.5").out.count("blue") == 3
+    assert slept == [0.5] * 3
+
+
+def test_a_cluster_that_is_not_there_is_named(rainbow: Rainbow, sh: Shell) -> None:
+    rainbow.cluster("blue")
+    assert "there is no cluster 'nosuch': choose of blue" in sh("jobs --cluster nosuch").err
+
+
+def test_a_graph_comes_through_a_pipe(rainbow: Rainbow, sh: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stdin", io.StringIO(json.dumps(graph())))
+    said = sh("register green --nodes -")
+    assert "registered green" in said.err
+
+
+def test_the_last_member_takes_its_group_with_it_and_that_is_said(rainbow: Rainbow, sh: Shell) -> None:
+    rainbow.cluster("blue")
+    sh("groups set @dark blue")
+    assert "group @dark has no clusters any more: it is gone" in sh("groups set @dark").err
 
 
 # -- completion ---------------------------------------------------------------------------------------

@@ -110,7 +110,7 @@ def test_a_file_that_cannot_be_used_is_named(boom: _Boom, capsys: Any) -> None:
     ("args", "says"),
     [
         (["frob"], "no such command 'frob' (see `rainbow --help`)"),
-        (["submt", "x"], "Did you mean 'submit'?"),
+        (["submt", "x"], "Did you mean 'submit'"),
         (["submit"], "say what to run"),
         (["submit", "-N", "two", "hostname"], "'-N' / '--nodes': must be a whole number"),
         (["submit", "-N", "0", "hostname"], "'-N' / '--nodes': must be at least 1"),

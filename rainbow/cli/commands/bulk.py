@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, BinaryIO
 from uuid import UUID, uuid4
 
@@ -47,21 +48,56 @@ def bulk(
     Example:
       rainbow bulk jobs.jsonl
     """
+    with _opened(file) as lines, bar("submitting", _size(file)) as advance:
+        send(
+            _counted(lines, advance),
+            None,
+            config=config,
+            token=token,
+            timeout=timeout,
+            as_json=as_json,
+            run=run,
+            skip=skip,
+            again=f"rainbow bulk {file}",
+        )
+
+
+def send(
+    lines: Iterable[bytes],
+    total: int | None,
+    *,
+    config: Path | None,
+    token: str | None,
+    timeout: float,
+    as_json: bool,
+    run: UUID | None = None,
+    skip: int = 0,
+    again: str | None = None,
+) -> None:
+    """Submit each of `lines`, and print the ids in their order. Exit 2 if some cannot be read.
+
+    Args:
+        lines: submissions as JSON.
+        total: how many there are, for a progress bar of this function's own; None draws none.
+        config, token, timeout, as_json: as the options of commands.
+        run: what ids are made of.
+        skip: how many lines to leave out.
+        again: the command that goes on where this ended in the middle.
+    """
     from rainbow.client.bulk import submit_lines
 
     settings = load_settings(config)
     run = run or uuid4()
     done = _Done(skip)
     with (
-        _opened(file) as lines,
         connection(settings, "rainbow-cli", token, timeout) as link,
-        bar("submitting", _size(file)) as advance,
+        bar("submitting", total) if total is not None else nullcontext() as advance,
     ):
         credentials = link.credentials
         credentials.for_submission()  # without any token, nothing is read
         pieces = submit_lines(
             link,
-            _counted(lines, advance),
+            lines,
             credentials.for_submission,
             run=run,
             skip=skip,
@@ -71,11 +107,11 @@ def bulk(
         try:
             for piece in pieces:
                 done.add(piece, as_json)
+                if advance is not None:
+                    advance(done.count)
         except RainbowError as exc:
-            raise type(exc)(
-                f"{exc}; {done.count} submitted, up to line {done.last}: go on with `rainbow bulk {file} --run {run} "
-                f"--skip {done.last}`"
-            ) from exc
+            on = f": go on with `{again} --run {run} --skip {done.last}`" if again else ""
+            raise type(exc)(f"{exc}; {done.count} submitted, up to line {done.last}{on}") from exc
     if as_json:
         refused = [{"line": number, "error": why} for number, why in done.refused]
         output.document({"run": str(run), "submitted": done.count, "ids": done.ids, "refused": refused})

@@ -10,6 +10,7 @@ from rainbow.cli.lazy import DefaultGroup, make_app
 from rainbow.cli.options import Cluster, Config, Json, Limit, Token
 from rainbow.cli.render import output
 from rainbow.cli.session import client
+from rainbow.cli.watching import Watch, repeated
 
 if TYPE_CHECKING:
     from rainbow.client import ClusterView
@@ -38,6 +39,7 @@ def show(
     name: Annotated[
         str | None, typer.Argument(metavar="[NAME]", help="Only this cluster, in full.", show_default=False)
     ] = None,
+    every: Watch = None,
     as_json: Json = False,
     config: Config = None,
     token: Token = None,
@@ -51,14 +53,19 @@ def show(
     """
     from rainbow.client.views import plain
 
-    with client(config, token, timeout) as rainbow:
+    put = output.document if every is None else output.json_line
+
+    def draw() -> None:
         found = rainbow.clusters() if name is None else [rainbow.cluster(name)]
-    if as_json:
-        output.document({"clusters": [plain(c) for c in found]} if name is None else plain(found[0]))
-    elif name is None:
-        output.table(_COLUMNS, [_row(c) for c in found], empty="no clusters are registered")
-    else:
-        _details(found[0])
+        if as_json:
+            put({"clusters": [plain(c) for c in found]} if name is None else plain(found[0]))
+        elif name is None:
+            output.table(_COLUMNS, [_row(c) for c in found], empty="no clusters are registered")
+        else:
+            _details(found[0])
+
+    with client(config, token, timeout) as rainbow:
+        repeated(draw, every)
 
 
 @app.command("drain")

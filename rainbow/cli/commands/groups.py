@@ -60,8 +60,11 @@ def set_group(
       rainbow groups set @gpu blue red
     """
     with client(config, token, timeout) as rainbow:
-        found = rainbow.set_group(group if group.startswith("@") else f"@{group}", names or [])
+        name = group if group.startswith("@") else f"@{group}"
+        found = rainbow.set_group(name, names or [])
     _show(found, as_json)
+    if name not in found and not as_json:
+        output.note(f"group {name} has no clusters any more: it is gone")
 
 
 def _show(found: dict[str, list[str]], as_json: bool) -> None:

@@ -10,6 +10,7 @@ from rainbow.cli import completion
 from rainbow.cli.options import Config, JobId, Json, Limit, SomeJobIds, Token
 from rainbow.cli.render import output, records
 from rainbow.cli.session import client
+from rainbow.cli.watching import Watch, repeated
 
 States = Annotated[
     list[str] | None,
@@ -59,6 +60,7 @@ def jobs(
     before: Annotated[
         str | None, typer.Option("--before", metavar="POSITION", help="Go on where another list ended (its `next`).")
     ] = None,
+    every: Watch = None,
     as_json: Json = False,
     config: Config = None,
     token: Token = None,
@@ -78,27 +80,26 @@ def jobs(
     from rainbow.cli import joblist
 
     wanted = joblist.choice(state, cluster, user, name, since)
-    show = joblist.formatter(form) if form is not None else None
-    with client(config, token, timeout) as rainbow:
+    show = joblist.formatter("{id}" if form is None else form) if quiet or form is not None else None
+    put = (output.document if every is None else output.json_line) if as_json else None
+
+    def draw() -> None:
         if count:
-            numbers = joblist.counted(job for _, job in wanted.walk(rainbow, before))
-            total = sum(numbers.values())
-            output.document({"count": numbers, "total": total}) if as_json else output.fields(
-                {**numbers, "total": f"{total}"}
-            )
+            records.count(joblist.counted(job for _, job in wanted.walk(rainbow, before)), put)
             return
         found, after = wanted.find(rainbow, limit, before)
-    found = joblist.ordered(found, sort) if sort else found
-    if as_json:
-        document = {"jobs": [records.plain(record) for record in found], "more": after is not None, "next": after}
-        output.document(document)
-    elif quiet or show is not None:
-        for record in found:
-            output.line(record.id if show is None else show(record))
-    else:
-        records.table(found)
-    if after is not None and not as_json:
-        output.note(f"there are more: go on with --before {after}, or see more with --limit")
+        found = joblist.ordered(found, sort) if sort else found
+        if put:
+            put({"jobs": [records.plain(r) for r in found], "more": after is not None, "next": after})
+            return
+        records.lines(found, show) if show else records.table(found)
+        if after is not None:
+            output.note(f"there are more: go on with --before {after}, or see more with --limit")
+        if not found and cluster and not before:
+            joblist.warn_of_strangers(rainbow, wanted)
+
+    with client(config, token, timeout) as rainbow:
+        repeated(draw, every)
 
 
 def status(

@@ -12,7 +12,7 @@ from rainbow.cli import files
 from rainbow.cli.options import Cluster, Config, Json, Limit, Nodes, Save, Token, secret_text
 from rainbow.cli.render import output
 from rainbow.cli.session import client, load_settings
-from rainbow.cli.values import pairs
+from rainbow.cli.values import pairs, text_of_stdin
 
 if TYPE_CHECKING:
     from rainbow.client import Registration
@@ -57,7 +57,10 @@ def register(
     if (nodes is None) == (rset is None):
         raise typer.BadParameter("give the cluster's resources: either --nodes FILE or --R FILE")
     graphs = {name: Path(path) for name, path in pairs(subsystem or (), "--subsystem").items()}
-    summary = read_graph(nodes or rset or Path(), subsystems=graphs)
+    source: Path | str = nodes or rset or Path()
+    if str(source) == "-":
+        source = text_of_stdin("--nodes" if nodes else "--R")
+    summary = read_graph(source, subsystems=graphs)
     settings = load_settings(config)
     with client(config, token, timeout) as rainbow:
         made = rainbow.register(
@@ -67,12 +70,13 @@ def register(
             matcher=matcher,
             secret=secret,
         )
-    path = files.in_force(config) if save else None
+    path = None
     try:
-        if path is not None:
-            files.change(path, lambda old: _saved(old, made))
+        if save:
+            files.change(place := files.in_force(config), lambda old: _saved(old, made))
+            path = place
     finally:
-        # Told also when it cannot be saved: it cannot be asked for again.
+        # Told in full when it cannot be saved: it cannot be asked for again.
         _tell(made, summary.describe(), [*summary.warnings, *made.warnings], path, as_json=as_json)
 
 
@@ -83,10 +87,10 @@ def _tell(made: Registration, resources: str, warnings: list[str], path: Path | 
         output.document({**_revealed(made), "saved": str(path) if path else None})
         return
     output.note(f"{'registered' if made.created else 'changed'} {made.cluster}: {resources}")
-    output.fields({"token": made.token.get_secret_value(), "secret": made.secret.get_secret_value()})
     if path is not None:
-        output.note(f"they are kept in {path}")
+        output.note(f"its token and its agent's secret are kept in {path}")
     else:
+        output.fields({"token": made.token.get_secret_value(), "secret": made.secret.get_secret_value()})
         output.note("the token is for who may submit to it, the secret for its agent alone; --save keeps them")
 
 

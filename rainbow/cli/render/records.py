@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from rainbow.cli.render import output
@@ -37,6 +37,18 @@ def table(records: Iterable[JobRecord]) -> None:
         empty="no jobs to show",
         narrow=("name",),
     )
+
+
+def count(numbers: Mapping[str, int], put: Callable[[Any], None] | None) -> None:
+    """Print how many jobs are in each state, by `put` as a document."""
+    total = sum(numbers.values())
+    put({"count": numbers, "total": total}) if put else output.fields({**numbers, "total": f"{total}"})
+
+
+def lines(found: Iterable[JobRecord], show: Callable[[JobRecord], str]) -> None:
+    """Print a line for each job."""
+    for record in found:
+        output.line(show(record))
 
 
 def began(record: JobRecord) -> float | None:
