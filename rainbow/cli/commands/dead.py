@@ -219,8 +219,8 @@ def _letters(
 ) -> Iterator[tuple[Connection, Consumer, list[Letter]]]:
     """The oldest letters, held while the block runs; those still in the list afterwards go back to the queue."""
     from rainbow import topology
-    from rainbow.cli.commands.receive import take
     from rainbow.cli.dead_letters import Letter, keep
+    from rainbow.client.waiting import take
 
     settings = load_settings(config)
     ring = _ring(settings.keyring)
