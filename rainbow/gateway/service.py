@@ -46,7 +46,7 @@ class Service:
         self._own = Credentials.from_settings(settings)
         self._broker = broker or connect(connect_options(settings, self._own, "rainbow-gateway"))
         self._timeout = timeout
-        # Nobody acts with what the gateway holds.
+        # Calls never act with what the gateway itself holds.
         self._bare = settings.model_copy(
             update={"token": None, "token_file": None, "clusters": [], "cluster": ClusterSettings()}
         )
@@ -71,7 +71,7 @@ class Service:
         """A cluster by its graph. The secret is a token of role register, or the scheduler's where that is allowed.
 
         Raises:
-            Conflict: the name is taken, also by whoever asks: v1 has nothing by which one could tell.
+            Conflict: the name is taken, also for the cluster that took it: v1 has nothing to tell it by.
         """
         if not request.secret:
             raise Denied("no secret: registering needs one")

@@ -50,6 +50,7 @@ NOT_RUN: dict[tuple[str, str], int] = {
     ("README.md", "each makes a virtual environment from the network; CI runs `make test`, other tests the demo"): 2,
     ("README.md", "installs from the network; the tests have rainbow installed"): 2,
     ("docs/deploy/README.md", "installs into the system as root"): 8,
+    ("docs/deploy/kubernetes/README.md", "needs a Kubernetes cluster"): 6,
     ("docs/explanation/security.md", "it asks the public list of advisories"): 3,
     (
         "docs/extending/selection.md",
