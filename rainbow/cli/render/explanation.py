@@ -23,6 +23,7 @@ _ANSWER = frozenset(
         "total_matches",
         "total_mismatches",
         "reasons",
+        "code",
         "error",
         "state",
     }
