@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -60,7 +61,7 @@ def show(
         if as_json:
             put({"clusters": [plain(c) for c in found]} if name is None else plain(found[0]))
         elif name is None:
-            output.table(_COLUMNS, [_row(c) for c in found], empty="no clusters are registered")
+            _table(found)
         else:
             _details(found[0])
 
@@ -127,6 +128,14 @@ def _done(as_json: bool, document: dict[str, object], text: str) -> None:
 
 def _amount(value: object) -> str | None:
     return f"{value:g}" if isinstance(value, int | float) else None
+
+
+def _table(found: Sequence[ClusterView]) -> None:
+    """Print a line for each cluster. Memory has a column where a cluster says how much it has."""
+    with_memory = any(c.totals.get("memory") for c in found)
+    shown = [i for i, column in enumerate(_COLUMNS) if with_memory or column != "memory"]
+    rows = [[row[i] for i in shown] for row in map(_row, found)]
+    output.table([_COLUMNS[i] for i in shown], rows, empty="no clusters are registered")
 
 
 def _row(c: ClusterView) -> tuple[str | None, ...]:
