@@ -10,7 +10,6 @@ import typer
 from rainbow.cli import completion
 from rainbow.cli.jobids import check
 from rainbow.cli.render.output import as_json
-from rainbow.security import bearer
 
 
 def _config(ctx: typer.Context, value: Path | None) -> Path | None:
@@ -25,7 +24,11 @@ def _json(value: bool) -> bool:
 
 def secret_text(value: str | None) -> str | None:
     """``@FILE`` stands for what is in the file, so that a secret need not be in the list of processes."""
-    return None if value is None else bearer.given(value)
+    if value is None:
+        return None
+    from rainbow.security import bearer  # brings pydantic, which help texts do without
+
+    return bearer.given(value)
 
 
 def _job_ids(value: str | list[str] | None) -> str | list[str] | None:
