@@ -36,7 +36,6 @@ PARTS: dict[str, tuple[str, str]] = {
     "flux": ("bench_flux", "run"),
     "startup": ("bench_startup", "run"),
     "waiting": ("bench_waiting", "run"),
-    "dependencies": ("bench_dependencies", "run"),
 }
 
 #: What others read from build/bench.json.
