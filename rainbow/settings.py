@@ -1,9 +1,8 @@
 """Settings: one YAML file, each of them also an environment variable, the first rainbow's file read as well.
 
 Search order: the path given, `RAINBOW_CONFIG`, `./rainbow-config.yaml`, `~/.config/rainbow/rainbow-config.yaml`,
-and the embedded instance's own (`rainbow up`). Folders are those of the XDG Base Directory Specification.
-A setting `broker.url` is `RAINBOW_BROKER_URL` in the environment, which wins over the file. Durations are in
-seconds, sizes in bytes. Secrets are never shown by `repr`.
+and the embedded instance's own (`rainbow up`). Folders are those of the XDG Base Directory Specification. A setting
+`broker.url` is `RAINBOW_BROKER_URL` in the environment, which wins. Secrets are never shown by `repr`.
 """
 
 from __future__ import annotations
@@ -212,6 +211,7 @@ class AgentSettings(_Section):
     grace: Seconds = 20.0
     role: Literal["share", "stand-by"] = "share"
     health_file: Location | None = None
+    metrics: str | None = None
 
 
 class Settings(_Section):

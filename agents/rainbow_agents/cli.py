@@ -154,6 +154,7 @@ def _run(**options: Any) -> None:
     from rainbow import exposure, logs, settings
     from rainbow.errors import RainbowError
     from rainbow.program import up
+    from rainbow_agents import metrics
     from rainbow_agents.agent import Agent
 
     loaded = _settings(**options)
@@ -161,6 +162,7 @@ def _run(**options: Any) -> None:
     exposure.warn_if_exposed(options["config"])
     log = logging.getLogger("rainbow_agents")
     agent = Agent(loaded)
+    stop_metrics = metrics.serve(agent, loaded.agent.metrics) if loaded.agent.metrics is not None else None
     hangup = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: agent.request_stop())
@@ -175,6 +177,8 @@ def _run(**options: Any) -> None:
             except RainbowError as exc:  # the settings in force stay
                 log.error("settings not read again: %s", exc, extra={"action": "reload"})  # noqa: TRY400
     code = agent.stop()
+    if stop_metrics is not None:
+        stop_metrics()
     if agent.failure is not None and isinstance(agent.failure, RainbowError):
         raise agent.failure
     raise typer.Exit(code)

@@ -201,7 +201,7 @@ class HttpsBroker:
                 if isinstance(error, Denied):
                     self._refused = BadCredentials(error.message)
                 problem = error.message
-            except (OSError, ValueError, KeyError, http.client.HTTPException) as exc:
+            except (OSError, ValueError, KeyError, TypeError, http.client.HTTPException) as exc:
                 problem = _reason(exc)
             self._status = Status(False, None, self._status.reconnects, problem)
             if self._refused is not None:

@@ -45,6 +45,7 @@ _COMMANDS: Mapping[str, Entry] = {
     "state": Entry("rainbow.cli.commands.state:state", "Update a cluster's state by hand."),
     "receive": Entry("rainbow.cli.commands.receive:receive", "List and accept a cluster's waiting jobs by hand."),
     "top": Entry("rainbow.cli.commands.top:top", "Watch clusters, queues and rates."),
+    "timeline": Entry("rainbow.cli.commands.timeline:timeline", "Draw when jobs waited and ran, cluster by cluster."),
     "web": Entry("rainbow.cli.commands.web:web", "Serve the web console and the HTTP API."),
     "dead": Entry("rainbow.cli.commands.dead:app", "List, show, replay or drop what could not be processed."),
     "enroll": Entry("rainbow.cli.commands.enroll:app", "Let agents in that have no token yet."),

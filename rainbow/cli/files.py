@@ -46,6 +46,16 @@ def change(path: Path, change: Change) -> None:
         write_private(path, text)
 
 
+def write_picture(path: Path, text: str) -> None:
+    """Write a file that a command was told to make. Raises InvalidInput where it cannot."""
+    from rainbow.errors import InvalidInput
+
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as exc:
+        raise InvalidInput(f"{path} cannot be written: {exc.strerror or exc}") from None
+
+
 def write_private(path: Path, text: str) -> None:
     """Write `path` with mode 0600, so that a reader sees the old text or the new."""
     descriptor, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)

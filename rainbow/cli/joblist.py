@@ -109,7 +109,7 @@ def choice(
         frozenset(_listed(clusters)),
         frozenset(_listed(users)),
         name,
-        _since(since) if since else None,
+        moment_ago(since) if since else None,
     )
 
 
@@ -124,7 +124,8 @@ def _listed(words: Sequence[str] | None) -> list[str]:
     return [part for word in words or () for part in word.split(",") if part]
 
 
-def _since(text: str) -> float:
+def moment_ago(text: str) -> float:
+    """Return the time that ``2h`` ago was, or that of a date, in seconds since 1970. Raises InvalidInput."""
     from rainbow.cli.values import moment, seconds
 
     try:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 from rainbow.client.connection import Connection
 from rainbow.client.credentials import Credentials
@@ -140,6 +140,11 @@ class Clusters:
         """Let the agent in that shows `code`, or not. Raises NotFound."""
         token = self._credentials.for_cluster()
         return parse(EnrollmentView, self._connection.call("enrollment-decide", token, code=code, approve=approve))
+
+    def note_dead(self, what: Literal["list", "replay", "drop"], keys: Sequence[str] = ()) -> None:
+        """Ask the registrar whether one may look at dead letters, replay or drop them, and have it written down."""
+        fields: dict[str, Any] = {"keys": list(keys)} if keys else {}
+        self._connection.call(f"dead-{what}", self._credentials.for_cluster(), **fields)
 
     def _administer(self, op: str, cluster: str, **fields: Any) -> dict[str, Any]:
         return self._connection.call(op, self._credentials.for_cluster(cluster), cluster=cluster, **fields)

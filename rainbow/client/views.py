@@ -17,7 +17,8 @@ class ClusterView(OpenWire):
 
     `totals` counts its resources by type, `reserved` what is assigned and not yet reported (nodes, cores, gpus).
     `alive` says whether its agent was heard of lately (`heartbeat_at`), `throttled` that jobs fail there at once: it
-    gets those that nothing else can run, and one as a probe from time to time.
+    gets those that nothing else can run, and one as a probe from time to time. `tree` comes with a cluster asked for by
+    name: its folded resources, nested ``{type, size, unit, count, children, more}``.
     """
 
     name: str
@@ -36,6 +37,7 @@ class ClusterView(OpenWire):
     reserved: dict[str, float] = Field(default_factory=dict)
     groups: list[str] = Field(default_factory=list)
     warnings: list[str] = Field(default_factory=list)
+    tree: dict[str, Any] | None = None
 
     @property
     def status(self) -> str:

@@ -197,6 +197,12 @@ class SettleDead(_Request):
     keys: Annotated[list[Annotated[str, Field(max_length=64)]], Field(min_length=1, max_length=10_000)]
 
 
+class ListDead(_Request):
+    """May the caller look at dead letters?"""
+
+    op: Literal["dead-list"]
+
+
 class Enroll(_Request):
     """Ask to become the agent of `cluster`, without a token; asking again returns the decision.
 
@@ -246,6 +252,7 @@ AnyRequest = (
     | ShowQueue
     | Revoke
     | SettleDead
+    | ListDead
     | Enroll
     | ListEnrollments
     | DecideEnrollment

@@ -61,6 +61,7 @@ RULES: tuple[Rule, ...] = (
     Rule("queue", "share", _SUBMITTER, reads=True),
     Rule("share-set", "share", _ADMIN),
     Rule("revoke", "token", _ADMIN),
+    Rule("dead-list", "dead letter", _ADMIN, reads=True),
     Rule("dead-replay", "dead letter", _ADMIN),
     Rule("dead-drop", "dead letter", _ADMIN),
     Rule("enrollments", "enrollment", _ADMIN, reads=True),

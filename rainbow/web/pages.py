@@ -11,16 +11,18 @@ from typing import Any
 from urllib.parse import parse_qsl, urlencode
 
 from jinja2 import Environment, FileSystemLoader
+from markupsafe import Markup
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
 from rainbow.client import Client, overview
-from rainbow.errors import Denied, RainbowError
+from rainbow.errors import Denied, InvalidInput, RainbowError
 from rainbow.models.job import TERMINAL, JobRecord
 from rainbow.models.requests import Output
-from rainbow.web import views
+from rainbow.pictures import timeline, tree
+from rainbow.web import letters, views
 from rainbow.web.answers import event, event_stream, read_body, status_of
 from rainbow.web.api import job_feed, job_id
 from rainbow.web.feeds import Feed, Feeds
@@ -47,9 +49,10 @@ class Console:
         self._gateway = gateway
         self._feeds = feeds
         self._sessions = sessions
+        self._letters = letters.Letters(gateway, gateway.settings.keyring)
         self._templates = Environment(loader=FileSystemLoader(_HERE / "templates"), autoescape=True)
-        self._templates.filters.update(stamp=views.stamp, span=views.span)
-        self._templates.globals.update(share=views.share)
+        self._templates.filters.update(stamp=timeline.stamp, span=timeline.span)
+        self._templates.globals.update(link=_link, share=views.share, bars=_bars)
 
     def routes(self) -> list[Route | Mount]:
         """Every route of the console."""
@@ -60,6 +63,10 @@ class Console:
             ("/jobs", self.jobs),
             ("/jobs/{id}", self.job),
             ("/timeline", self.timeline),
+            ("/waiting", self.waiting),
+            ("/users", self.users),
+            ("/dead", self.dead),
+            ("/dead/{key}", self.dead_letter),
             ("/live/overview", self.live_overview),
             ("/live/jobs/{id}", self.live_job),
             ("/live/jobs/{id}/output", self.live_output),
@@ -68,6 +75,7 @@ class Console:
             Route("/login", self.login, methods=["GET", "POST"]),
             Route("/logout", self._page(self.logout), methods=["POST"]),
             Route("/jobs/{id}/cancel", self._page(self.cancel), methods=["POST"]),
+            Route("/dead", self._page(self.settle_dead), methods=["POST"]),
             *(Route(path, self._page(handler), methods=["GET"]) for path, handler in pages),
             Mount("/static", StaticFiles(directory=_HERE / "static")),
         ]
@@ -131,7 +139,8 @@ class Console:
         name = str(request.path_params["name"])
         view = await self._gateway.call(session.token, Client.cluster, name)
         jobs = await self._gateway.call(session.token, Client.jobs, cluster=name, limit=20)
-        return self._render("cluster.html", session, cluster=view, jobs=jobs)
+        picture = None if view.tree is None else Markup(tree.svg(view.tree, name))  # noqa: S704 - escapes what it draws
+        return self._render("cluster.html", session, cluster=view, jobs=jobs, tree=picture)
 
     async def jobs(self, request: Request, session: Session) -> Response:
         given = request.query_params
@@ -165,11 +174,41 @@ class Console:
         chosen = request.query_params.get("window", "1h")
         seconds = _WINDOWS.get(chosen, 3600.0)
         now = time.time()
-        found = await self._gateway.call(session.token, Client.jobs, limit=views.MOST_BARS)
-        lanes = views.timeline(found, now - seconds, now)
+        found = await self._gateway.call(session.token, Client.jobs, limit=timeline.MOST_BARS)
+        lanes = timeline.lanes(found, now - seconds, now)
         return self._render(
             "timeline.html", session, lanes=lanes, since=now - seconds, until=now, windows=list(_WINDOWS), chosen=chosen
         )
+
+    async def waiting(self, request: Request, session: Session) -> Response:
+        pages = [
+            await self._gateway.call(session.token, Client.job_page, state=state, limit=_SEARCHED)
+            for state in ("held", "assigned", "accepted")
+        ]
+        found = views.waits(pages)
+        more = any(page.next is not None for page in pages)
+        return self._render("waiting.html", session, waits=found, more=more)
+
+    async def users(self, request: Request, session: Session) -> Response:
+        page = await self._gateway.call(session.token, Client.job_page, limit=_SEARCHED)
+        return self._render("users.html", session, users=views.users(page), jobs=len(page.jobs), more=page.next)
+
+    async def dead(self, request: Request, session: Session) -> Response:
+        found = await self._letters.all(session.token)
+        return self._render("dead.html", session, letters=found, most=letters.MOST)
+
+    async def dead_letter(self, request: Request, session: Session) -> Response:
+        found = await self._letters.show(session.token, str(request.path_params["key"]))
+        return self._render("letter.html", session, **found)
+
+    async def settle_dead(self, request: Request, session: Session) -> Response:
+        form = await _checked_form(request, session)
+        what, own = form.get("what"), "own" in form
+        keys = [name.removeprefix("key-") for name in form if name.startswith("key-")]
+        if what not in ("replay", "drop"):
+            raise InvalidInput("a dead letter is replayed or dropped")
+        await self._letters.settle(session.token, "replay" if what == "replay" else "drop", keys, own=own)
+        return RedirectResponse("/dead", 303)
 
     # -- live parts ------------------------------------------------------------------------------------------
 
@@ -243,6 +282,10 @@ def _job(record: JobRecord) -> dict[str, Any]:
         "reasons": views.reasons(record),
         "ended": record.state in TERMINAL,
     }
+
+
+def _bars(lane: timeline.Lane) -> Markup:
+    return Markup(timeline.svg(lane, link=True))  # noqa: S704 - escapes what it draws
 
 
 def _link(path: str, wanted: Mapping[str, str]) -> str:

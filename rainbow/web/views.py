@@ -2,35 +2,16 @@
 
 from __future__ import annotations
 
-import time
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from rainbow.models.job import TERMINAL, JobRecord
+from rainbow.models.job import JobRecord
 from rainbow.models.requests import JobPage
 
 #: States in the order of a job's life, as its timeline shows them.
 _STEPS = ("submitted", "assigned", "accepted", "running", "ended")
-#: Bars that a timeline draws at most: the newest ones.
-MOST_BARS = 500
-
-
-def stamp(seconds: float | None) -> str:
-    """A time in UTC, ISO 8601."""
-    return time.strftime("%Y-%m-%d %H:%M:%SZ", time.gmtime(seconds)) if seconds else "-"
-
-
-def span(seconds: float | None) -> str:
-    """A length of time: ``950 ms``, ``12.3 s``, ``5 min``, ``3.2 h``, ``2.0 d``."""
-    if seconds is None:
-        return "-"
-    for length, unit in ((86400.0, "d"), (3600.0, "h")):
-        if seconds >= 2 * length:
-            return f"{seconds / length:.1f} {unit}"
-    if seconds >= 120:
-        return f"{seconds / 60:.0f} min"
-    return f"{seconds:.1f} s" if seconds >= 1 else f"{max(0.0, seconds) * 1000:.0f} ms"
 
 
 def share(free: float | None, total: float | None) -> int | None:
@@ -53,7 +34,7 @@ def attention(seen: Mapping[str, Any]) -> list[str]:
             found.append(f"{name} is drained: `rainbow clusters resume {name}` lets jobs in again.")
     dead = seen["queues"].get("rainbow.dead")
     if dead:
-        found.append(f"{dead} dead letters: `rainbow dead list` shows them.")
+        found.append(f"{dead} dead letters: the page Dead letters and `rainbow dead list` show them.")
     if not seen["clusters"]:
         found.append("No cluster is registered: start an agent, or see `rainbow register --help`.")
     return found
@@ -68,6 +49,67 @@ def searched(page: JobPage, text: str, most: int) -> tuple[list[JobRecord], str 
             if len(found) == most:
                 return found, page.position(index) if index + 1 < len(page.jobs) else page.next
     return found, page.next
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """Jobs of one user that wait for the same thing. `since` is when the oldest of them was submitted."""
+
+    why: str
+    user: str
+    jobs: int
+    since: float
+    detail: str
+    link: Mapping[str, str]
+
+
+#: What a held job waits for, by its code.
+_WAITS_FOR = {"waiting": "room on a cluster"}
+
+
+def waits(pages: Sequence[JobPage]) -> list[Wait]:
+    """Who waits for what, most jobs first: held jobs by their reason, and those that a cluster has not started yet."""
+    groups: dict[tuple[str, str], list[tuple[float, JobRecord]]] = {}
+    for at, job in ((at, job) for page in pages for at, job in zip(page.at, page.jobs, strict=True)):
+        code = job.code or "waiting"
+        why = _WAITS_FOR.get(code, code) if job.state == "held" else f"{job.cluster} to start it"
+        groups.setdefault((why, job.user or "-"), []).append((at, job))
+    found = []
+    for (why, user), jobs in groups.items():
+        newest = jobs[0][1]
+        link = {"state": newest.state, "user": newest.user or "", "cluster": newest.cluster or ""}
+        found.append(Wait(why, user, len(jobs), min(at for at, _ in jobs), newest.detail or "", link))
+    return sorted(found, key=lambda wait: (-wait.jobs, wait.why, wait.user))
+
+
+@dataclass(frozen=True, slots=True)
+class UserJobs:
+    """How many of the newest jobs are a user's, by what became of them."""
+
+    user: str
+    jobs: int
+    waiting: int
+    running: int
+    completed: int
+    other: int
+    newest: float
+
+
+_WAITING = frozenset({"submitted", "held", "assigned", "rejected", "accepted"})
+
+
+def users(page: JobPage) -> list[UserJobs]:
+    """Jobs of a page by user, most jobs first."""
+    by_user: dict[str, list[tuple[float, str]]] = {}
+    for at, job in zip(page.at, page.jobs, strict=True):
+        by_user.setdefault(job.user or "", []).append((at, job.state))
+    found = []
+    for user, jobs in by_user.items():
+        states = Counter("waiting" if state in _WAITING else state for _, state in jobs)
+        waiting, running, completed = (states[name] for name in ("waiting", "running", "completed"))
+        other = len(jobs) - waiting - running - completed
+        found.append(UserJobs(user, len(jobs), waiting, running, completed, other, max(at for at, _ in jobs)))
+    return sorted(found, key=lambda one: (-one.jobs, one.user))
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,61 +152,4 @@ def reasons(record: JobRecord) -> list[Reason]:
         why = given.get(name) or {}
         match = "chosen" if name == record.cluster else "fits" if name in fitting else "-"
         out.append(Reason(name, match, str(why.get("code", "")), str(why.get("detail", ""))))
-    return out
-
-
-@dataclass(frozen=True, slots=True)
-class Bar:
-    """A job in the timeline of its cluster; positions are in per mille of the window."""
-
-    id: str
-    title: str
-    state: str
-    lane: int
-    wait_x: float
-    x: float
-    width: float
-
-
-@dataclass(frozen=True, slots=True)
-class Lane:
-    """The bars of one cluster, in `rows` rows that do not overlap."""
-
-    cluster: str
-    rows: int
-    bars: list[Bar]
-
-
-def timeline(records: Sequence[JobRecord], since: float, until: float) -> list[Lane]:
-    """Gantt bars of jobs that ran between two times, cluster by cluster.
-
-    Args:
-        records: newest first, as `Client.jobs` returns them.
-        since: seconds since 1970, the left edge.
-        until: the right edge.
-    """
-    span_s = max(1e-9, until - since)
-
-    def place(at: float) -> float:
-        return round(1000 * min(1.0, max(0.0, (at - since) / span_s)), 2)
-
-    lanes: dict[str, list[tuple[float, float, float, JobRecord]]] = {}
-    for record in records[:MOST_BARS]:
-        start = record.times.get("running") or record.times.get("accepted") or record.times.get("assigned")
-        if record.cluster is None or start is None:
-            continue
-        end = record.times.get("ended", until if record.state not in TERMINAL else start)
-        if end >= since and start <= until:
-            lanes.setdefault(record.cluster, []).append((start, end, record.times.get("submitted", start), record))
-    out = []
-    for cluster, jobs in sorted(lanes.items()):
-        rows: list[float] = []
-        bars = []
-        for start, end, submitted, record in sorted(jobs, key=lambda job: job[0]):
-            row = next((at for at, free in enumerate(rows) if free <= start), len(rows))
-            rows[row : row + 1] = [end]
-            title = f"{record.name or record.id}: {record.state}, waited {span(start - submitted)}, {span(end - start)}"
-            width = max(1.0, place(end) - place(start))
-            bars.append(Bar(record.id, title, record.state, row, place(submitted), place(start), width))
-        out.append(Lane(cluster, len(rows), bars))
     return out

@@ -45,8 +45,8 @@ from faults.liar import NAME as LIAR
 from processes import Site
 from rainbow import codec, topology
 from rainbow.brokers import ConnectOptions, connect
-from rainbow.cli.dead_letters import Letter
 from rainbow.client import Client
+from rainbow.client.dead_letters import Letter
 from rainbow.errors import RainbowError
 from rainbow.models.job import TERMINAL
 from rainbow.settings import Settings

@@ -87,6 +87,18 @@ def test_register_shows_and_keeps_token_and_secret(
     assert sh("submit -N 2 --json hostname").json["status"] == "assigned"
     assert [c["name"] for c in sh("clusters --json").json["clusters"]] == ["blue"]
     assert len(sh("jobs --json").json["jobs"]) == 1
+    drawn = sh("clusters blue --tree").out.splitlines()
+    assert drawn[0] == "cluster"
+    assert any("node" in line for line in drawn)
+    sh(f"clusters blue --svg {files / 'blue.svg'}")
+    assert (files / "blue.svg").read_text().startswith("<svg ")
+    sh("clusters --tree", code=2)
+    assert "cannot be written" in sh(f"clusters blue --svg {files / 'none' / 'x.svg'}", code=2).err
+    assert "blue (1 jobs)" in sh("timeline").out
+    sh(f"timeline --html {files / 'out.html'}")
+    assert 'aria-label="Jobs of blue"' in (files / "out.html").read_text()
+    assert len(sh("timeline --json --cluster blue").json["lanes"][0]["bars"]) == 1
+    sh("timeline --since never", code=2)
 
 
 def test_registering_again_from_here_is_fine_and_from_elsewhere_is_not(

@@ -6,16 +6,19 @@ import json
 import os
 import subprocess
 import sys
+import threading
 import uuid
 from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from agentrig import Agents
 from rainbow import topology
 from rainbow.brokers import ConnectOptions, connect
-from rainbow.brokers.base import Message
+from rainbow.brokers.base import REPLIES, Delivery, Message
 from rainbow.client import Client
 from rainbow.errors import BadCredentials, BrokerUnavailable, Denied, InvalidInput, InvalidSettings
 from rainbow.settings import Settings
@@ -148,6 +151,49 @@ def test_nobody_there_is_one_plain_error() -> None:
     settings = Settings.model_validate({"broker": {"url": "http://127.0.0.1:9", "connect_timeout": 2}})
     with Client(settings=settings, token="x", timeout=5) as client, pytest.raises(BrokerUnavailable, match="listens"):
         client.jobs()
+
+
+def test_a_stream_that_breaks_off_in_the_middle_is_opened_again(far: Far) -> None:
+    """A proxy that cuts the stream: between two events, and in the middle of one. The thread of answers goes on."""
+    whole = b'event: message\ndata: {"body": "aGVsbG8="}\n\n'
+    pieces = [
+        whole + b'event: message\ndata: {"bo',
+        b"event: mess",
+        b"\xff\xfe\n",
+        b"event: message\ndata: []\n\n",
+        whole,
+    ]
+    opened: list[str] = []
+
+    class Cutting(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            piece = pieces[min(len(opened), len(pieces) - 1)]
+            opened.append(self.path)
+            self.send_response(200)
+            self.send_header("Content-Length", str(len(piece) + 100))
+            self.end_headers()
+            self.wfile.write(piece)
+
+        def log_message(self, *_: Any) -> None:
+            """The test sees what it wants to see."""
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Cutting)
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    broker = connect(ConnectOptions(f"http://127.0.0.1:{server.server_port}"))
+    try:
+        consumer = broker.consume(REPLIES, prefetch=1)
+        found: list[Delivery] = []
+        eventually(lambda: found.extend(consumer.take(10, 0.2)) or len(found) >= 2, 60)
+        assert {delivery.body for delivery in found} == {b"hello"}
+        assert len(opened) >= len(pieces)
+        assert len(set(opened)) == 1, "each time the stream of the same box"
+        eventually(lambda: broker.status.reconnects >= 4, 60)
+    finally:
+        broker.close()
+        server.shutdown()
+        server.server_close()
+        thread.join(60)
 
 
 def test_the_stream_is_opened_again_after_a_restart(far: Far) -> None:

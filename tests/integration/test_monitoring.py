@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import socket
 import time
 import uuid
 from collections.abc import Callable, Iterator
@@ -16,7 +17,11 @@ from prometheus_client import CollectorRegistry
 
 from rainbow.settings import Settings
 from rainbow.web.app import Metrics
+from rainbow_agents import metrics as agent_metrics
+from rainbow_agents.agent import Agent
+from rainbow_agents.metrics import Collector as AgentCollector
 from rainbow_workers.metrics import Collector, Depths
+from rainbow_workers.scheduling.durations import STAGES
 from rig import Rig, eventually, resources
 from servers import Private, RabbitServer, RedisServer
 from webserver import serve
@@ -99,7 +104,7 @@ def names_in(expression: str) -> set[str]:
     return set(re.findall(r"rainbow_\w+", expression))
 
 
-def test_every_metric_that_is_named_exists() -> None:
+def test_every_metric_that_is_named_exists(tmp_path: Path) -> None:
     name = uuid.uuid4().hex
     with Rig(f"memory://{name}", f"memory://{name}") as rig:
         watched = Watched(rig)
@@ -107,7 +112,9 @@ def test_every_metric_that_is_named_exists() -> None:
         web = Metrics()
         web.requests.labels("v1", "2xx").inc()
         web.seconds.labels("v1").observe(1)
-        known = {n for registry in (watched.registry, web.registry) for n, _, _ in samples_of(registry)}
+        agent = CollectorRegistry()
+        agent.register(AgentCollector(lone_agent(tmp_path)))  # type: ignore[arg-type]
+        known = {n for registry in (watched.registry, web.registry, agent) for n, _, _ in samples_of(registry)}
         known |= {f.name for f in watched.registry.collect()} | {"rainbow_queue_messages", "rainbow_jobs_total"}
     dashboard = json.loads((MONITORING / "grafana-dashboard.json").read_text())
     used = {n for e in ALERTS.values() for n in names_in(e)}
@@ -178,6 +185,67 @@ def test_submissions_pile_up(watched: Watched) -> None:
     assert "RainbowSubmissionsWait" in watched.fired()
     watched.depths.known = {topology.SCHEDULER_QUEUE: 10_000}
     assert "RainbowSubmissionsWait" not in watched.fired()
+
+
+def lone_agent(folder: Path) -> Agent:
+    """An agent whose broker cannot be reached."""
+    given = {
+        "broker": {"url": "amqp://127.0.0.1:9/", "connect_timeout": 0.3},
+        "cluster": {"name": "blue"},
+        "agent": {"state_dir": str(folder), "executor": "dry-run"},
+        "token": "x",
+    }
+    return Agent(Settings.model_validate(given))
+
+
+def test_an_agent_without_a_broker(tmp_path: Path) -> None:
+    agent = lone_agent(tmp_path)
+    agent.start()
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    stop = agent_metrics.serve(agent, f"127.0.0.1:{port}")
+    try:
+        text = httpx.get(f"http://127.0.0.1:{port}/metrics", timeout=60).text
+        assert httpx.get(f"http://127.0.0.1:{port}/healthz", timeout=60).status_code == 200
+        ready = httpx.get(f"http://127.0.0.1:{port}/readyz", timeout=60)
+        assert (ready.status_code, ready.text) == (503, "the broker cannot be reached\n")
+    finally:
+        stop()
+        agent.stop(1.0)
+    found = [(name, {}, float(value)) for name, value in re.findall(r"^(rainbow_agent_\w+) (\S+)$", text, re.MULTILINE)]
+    assert fires(ALERTS["RainbowAgentNotWorking"], found, [])
+    assert 'rainbow_agent_state{state="starting"} 1.0' in text
+
+
+def test_events_pile_up_on_an_agent(tmp_path: Path) -> None:
+    agent = lone_agent(tmp_path)
+    registry = CollectorRegistry()
+    registry.register(AgentCollector(agent))  # type: ignore[arg-type]
+    assert not fires(ALERTS["RainbowAgentEventsWait"], samples_of(registry), [])
+    agent.journal.outbox.waiting = lambda: 10_001  # type: ignore[method-assign]
+    assert fires(ALERTS["RainbowAgentEventsWait"], samples_of(registry), [])
+    agent.journal.close()
+
+
+def test_stages_of_scheduling_are_counted_by_job() -> None:
+    name = uuid.uuid4().hex
+    with Rig(f"memory://{name}", f"memory://{name}") as rig:
+        rig.register("blue", resources())
+        for _ in range(5):
+            assert rig.submit(command=["true"])["status"] == "assigned"
+        durations = eventually(lambda: d if sum((d := rig.service.durations()).counts["confirm"]) >= 5 else None, 60)
+        for stage in STAGES:
+            assert sum(durations.counts[stage]) == 5, stage
+            assert durations.sums[stage] > 0
+        registry = CollectorRegistry()
+        registry.register(Collector(rig.service, Depths(rig.service.broker)))  # type: ignore[arg-type]
+        counts = {
+            labels["stage"]: value
+            for sample, labels, value in samples_of(registry)
+            if sample == "rainbow_stage_seconds_bucket" and labels["le"] == "+Inf"
+        }
+    assert counts == dict.fromkeys(STAGES, 5.0)
 
 
 def test_the_web_program_without_a_broker() -> None:

@@ -63,8 +63,9 @@ class Web:
         return eventually(look, 60)
 
 
-def settings_of(rig: Rig, **web: Any) -> Settings:
-    return Settings.model_validate({"broker": {"url": rig.broker_url}, "web": {"rate": 1000, "burst": 1000, **web}})
+def settings_of(rig: Rig, keyring: Path | None = None, **web: Any) -> Settings:
+    given = {"broker": {"url": rig.broker_url}, "web": {"rate": 1000, "burst": 1000, **web}}
+    return Settings.model_validate(given | ({"keyring": str(keyring)} if keyring else {}))
 
 
 @pytest.fixture(scope="module")
@@ -79,7 +80,9 @@ def web(module_vhost: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator
         agents = Agents(rig, tmp_path_factory.mktemp("web"))
         try:
             agents.start("blue", executor="local")
-            for url in serve(settings_of(rig)):
+            keyring = tmp_path_factory.mktemp("ring") / "keys.json"
+            rig.ring.save(keyring)
+            for url in serve(settings_of(rig, keyring)):
                 made = Web(rig, url)
                 yield made
                 for client in made.clients:
@@ -352,6 +355,8 @@ def pages_of(job: str) -> list[str]:
         f"/jobs/{job}",
         "/timeline?window=1d",
         "/jobs?text=x&user=alice",
+        "/waiting",
+        "/users",
     ]
 
 
@@ -417,6 +422,81 @@ def test_a_submitter_sees_own_jobs_only(web: Web) -> None:
     assert job not in bob.get("/jobs").text
     assert bob.get(f"/jobs/{job}").status_code == 404
     assert job not in bob.get("/timeline?window=1d").text
+
+
+def test_a_cluster_is_drawn(web: Web) -> None:
+    page = web.person().get("/clusters/blue").text
+    assert "Resources of blue: cluster; " in page
+    assert '<rect class="node"' in page
+
+
+def test_who_waits_for_what(web: Web) -> None:
+    jobs = [web.submit(nodes=4000, hold=600) for _ in range(3)]
+    for job in jobs:
+        eventually(lambda job=job: web.api().get(f"/v1/jobs/{job}").json().get("state") == "held", 60)
+    person = web.person()
+    text = person.get("/waiting").text
+    row = next(row for row in text.split("<tr>") if "alice" in row and ">3</a>" in row)
+    link = re.search(r'href="([^"]+)"', row)
+    assert link is not None
+    shown = person.get(link[1].replace("&amp;", "&")).text
+    assert all(job in shown for job in jobs)
+    users = person.get("/users").text
+    assert "alice" in users
+    assert "alice" not in web.person(web.rig.issue("bob")).get("/users").text.split("<main")[1]
+    for job in jobs:
+        web.api().post(f"/v1/jobs/{job}/cancel")
+        web.ended(job)
+
+
+def test_dead_letters_are_for_administrators(web: Web) -> None:
+    rig = web.rig
+    rig.publish(json.dumps({"token": rig.token, "colour": "<i>red</i>"}).encode())
+    rig.publish(b"{nonsense")
+    admin = web.person(rig.issue("root", role="admin"))
+    rows = eventually(lambda: found if len(found := dead_keys(admin)) == 2 else None, 60)
+    page = admin.get("/dead").text
+    assert Page(page).problems == []
+    assert "unknown field" in page
+    letter = next(text for key in rows if "colour" in (text := admin.get(f"/dead/{key}").text))
+    assert Page(letter).problems == []
+    assert rig.token not in letter
+    assert "<i>red" not in letter
+    # A submitter finds no way to it, and each change needs the form of its session.
+    alice = web.person()
+    assert "/dead" not in alice.get("/").text
+    own = csrf_of(alice.get("/").text)
+    for answer in (
+        alice.get("/dead"),
+        alice.get(f"/dead/{rows[0]}"),
+        alice.post("/dead", data={"csrf": own, "what": "drop", f"key-{rows[0]}": "on"}),
+        admin.post("/dead", data={"csrf": own, "what": "drop", f"key-{rows[0]}": "on"}),
+    ):
+        assert answer.status_code == 403
+    csrf = csrf_of(page)
+    assert admin.get("/dead/0123456789").status_code == 404
+    assert admin.post("/dead", data={"csrf": csrf, "what": "drop"}).status_code == 400
+    assert admin.post("/dead", data={"csrf": csrf, "what": "burn", f"key-{rows[0]}": "on"}).status_code == 400
+    assert sorted(dead_keys(admin)) == sorted(rows)
+    # Replayed, it dies once more, as another letter; dropped, it is gone.
+    assert admin.post("/dead", data={"csrf": csrf, "what": "replay", f"key-{nonsense(admin)}": "on"}).status_code == 200
+    eventually(lambda: "replayed 1 time" in admin.get(f"/dead/{nonsense(admin)}").text, 60)
+    keys = {f"key-{key}": "on" for key in dead_keys(admin)}
+    assert admin.post("/dead", data={"csrf": csrf, "what": "drop", **keys}).status_code == 200
+    assert "No dead letters." in admin.get("/dead").text
+
+
+def dead_keys(admin: httpx.Client) -> list[str]:
+    return re.findall(r'href="/dead/(\w+)"', admin.get("/dead").text)
+
+
+def nonsense(admin: httpx.Client) -> str:
+    """The key of the letter that is no JSON, once it is there."""
+
+    def look() -> str | None:
+        return next((key for key in dead_keys(admin) if "{nonsense" in admin.get(f"/dead/{key}").text), None)
+
+    return eventually(look, 60)
 
 
 def read_events(client: httpx.Client, path: str, enough: int) -> list[str]:

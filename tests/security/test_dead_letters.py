@@ -9,7 +9,7 @@ import pytest
 
 from rainbow import topology
 from rainbow.brokers.base import Delivery, Message
-from rainbow.cli.dead_letters import Letter
+from rainbow.client.dead_letters import Letter
 from rainbow.errors import InvalidInput
 from rainbow.security import signing
 from rainbow.security.tokens import KeyRing

@@ -16,8 +16,8 @@ import pytest
 import yaml
 
 from rainbow.brokers.base import Delivery
-from rainbow.cli.dead_letters import Letter
 from rainbow.cli.render import output
+from rainbow.client.dead_letters import Letter
 from rainbow.errors import InvalidInput
 from rainbow.security import signing, tokens
 from rainbow.security.tokens import KeyRing

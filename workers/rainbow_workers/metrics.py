@@ -8,11 +8,13 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
+from itertools import accumulate
 from typing import Any
 
 from rainbow import monitoring, topology
 from rainbow.brokers.base import Broker
 from rainbow.errors import InvalidSettings, RainbowError
+from rainbow_workers.scheduling.durations import BOUNDS, Durations
 from rainbow_workers.service import Service
 
 #: Seconds without a look at its queue after which a worker is taken for stuck. A batch may wait for the store, whose
@@ -132,8 +134,21 @@ class Collector:
         yield _gauge("rainbow_clusters_throttled", "Clusters on which jobs fail at once.", len(world.throttled))
         known = self._depths.known
         yield _gauge("rainbow_queue_messages", "Messages waiting; in rainbow.dead dead letters.", known, "queue")
+        yield _stages(service.durations())
         refused = "Events about attempts that the cluster which sent them was never given."
         yield _counter("rainbow_events_refused", refused, service.refused_events())
+
+
+def _stages(durations: Durations) -> Any:
+    from prometheus_client.core import HistogramMetricFamily
+
+    text = "Seconds that jobs stayed in a stage of scheduling: decide, ledger, publish, confirm."
+    family = HistogramMetricFamily("rainbow_stage_seconds", text, labels=["stage"])
+    bounds = [*map(str, BOUNDS), "+Inf"]
+    for stage, counts in durations.counts.items():
+        buckets = list(zip(bounds, accumulate(counts), strict=True))
+        family.add_metric([stage], buckets, durations.sums[stage])
+    return family
 
 
 def _gauge(name: str, text: str, values: float | Mapping[str, float], label: str | None = None) -> Any:

@@ -42,6 +42,7 @@ from rainbow_workers.scheduling.contention import Contention
 from rainbow_workers.scheduling.decide import Decider
 from rainbow_workers.scheduling.dependents import Dependents
 from rainbow_workers.scheduling.dispatcher import Dispatcher
+from rainbow_workers.scheduling.durations import Durations
 from rainbow_workers.scheduling.failover import RateLimiter
 from rainbow_workers.scheduling.fair_share import FairShare
 from rainbow_workers.scheduling.limits import Limits
@@ -163,6 +164,10 @@ class Service:
     def outcomes(self) -> Counter[str]:
         """How many jobs were assigned, held, denied, and so on, since the start."""
         return sum((d.outcomes for d in self._dispatchers), Counter())
+
+    def durations(self) -> Durations:
+        """How long jobs stayed in each stage of scheduling, since the start."""
+        return sum((d.durations for d in self._dispatchers), Durations())
 
     def refused_events(self) -> int:
         """How many events came from clusters that were never given the attempt."""
@@ -326,6 +331,7 @@ class Service:
             control.ShowQueue: shares.queue,
             control.Revoke: access.revoke,
             control.SettleDead: access.settle_dead,
+            control.ListDead: access.settle_dead,
             control.Enroll: access.enroll,
             control.ListEnrollments: access.list_enrollments,
             control.DecideEnrollment: access.decide,

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -12,6 +13,7 @@ from rainbow.cli.options import Cluster, Config, Json, Limit, Token
 from rainbow.cli.render import output
 from rainbow.cli.session import client
 from rainbow.cli.watching import Watch, repeated
+from rainbow.errors import NotFound
 
 if TYPE_CHECKING:
     from rainbow.client import ClusterView
@@ -41,6 +43,12 @@ def show(
         str | None, typer.Argument(metavar="[NAME]", help="Only this cluster, in full.", show_default=False)
     ] = None,
     every: Watch = None,
+    tree: Annotated[
+        bool, typer.Option("--tree", help="Draw its resources: equal subtrees are one line with their number.")
+    ] = False,
+    svg: Annotated[
+        Path | None, typer.Option("--svg", metavar="FILE", help="Write this drawing as a picture into FILE.")
+    ] = None,
     as_json: Json = False,
     config: Config = None,
     token: Token = None,
@@ -49,17 +57,25 @@ def show(
     """List the clusters, or show one in full. `show` may be left out.
 
     \b
-    Example:
+    Examples:
       rainbow clusters blue
+      rainbow clusters blue --tree
     """
     from rainbow.client.views import plain
 
+    if (tree or svg) and name is None:
+        raise typer.BadParameter("--tree and --svg draw one cluster: give its name")
     put = output.document if every is None else output.json_line
 
     def draw() -> None:
         found = rainbow.clusters() if name is None else [rainbow.cluster(name)]
+        if svg is not None:
+            _picture(found[0], svg)
         if as_json:
             put({"clusters": [plain(c) for c in found]} if name is None else plain(found[0]))
+        elif tree:
+            for line in _drawing(found[0]):
+                output.line(line)
         elif name is None:
             _table(found)
         else:
@@ -117,6 +133,25 @@ def delete(
     with client(config, token, timeout) as rainbow:
         rainbow.delete(name)
     _done(as_json, {"cluster": name, "deleted": True}, f"{name} is deleted")
+
+
+def _drawing(cluster: ClusterView) -> list[str]:
+    from rainbow.pictures import tree
+
+    return tree.lines(_outline(cluster))
+
+
+def _picture(cluster: ClusterView, path: Path) -> None:
+    from rainbow.cli.files import write_picture
+    from rainbow.pictures import tree
+
+    write_picture(path, tree.document(_outline(cluster), cluster.name))
+
+
+def _outline(cluster: ClusterView) -> dict[str, Any]:
+    if cluster.tree is None:
+        raise NotFound(f"the scheduler does not tell the resources of {cluster.name}: it is of a release before")
+    return cluster.tree
 
 
 def _done(as_json: bool, document: dict[str, object], text: str) -> None:

@@ -14,12 +14,12 @@ from rainbow.cli.lazy import make_app
 from rainbow.cli.options import Config, Json, Token
 from rainbow.cli.render import output
 from rainbow.cli.session import connection, load_settings
-from rainbow.errors import NotFound, TimedOut, Unavailable
+from rainbow.errors import TimedOut, Unavailable
 
 if TYPE_CHECKING:
     from rainbow.brokers.base import Broker, Consumer
-    from rainbow.cli.dead_letters import Letter
     from rainbow.client.connection import Connection
+    from rainbow.client.dead_letters import Letter
     from rainbow.security.tokens import KeyRing
 
 app = make_app()
@@ -55,8 +55,10 @@ def list_letters(reason: Reason = None, limit: Look = 100, as_json: Json = False
     Example:
       rainbow dead list --reason invalid
     """
+    from rainbow.client import dead_letters
+
     with _letters(config, limit) as (_, _, letters):
-        found = _chosen(letters, (), reason)
+        found = dead_letters.chosen(letters, (), reason)
     if as_json:
         output.document({"letters": [letter.plain() for letter in found]})
         return
@@ -77,8 +79,10 @@ def show(
     Example:
       rainbow dead show 4f0c1a2b3d
     """
+    from rainbow.client import dead_letters
+
     with _letters(config, limit) as (_, _, letters):
-        letter = _chosen(letters, (key,), None)[0]
+        letter = dead_letters.chosen(letters, (key,), None)[0]
     if as_json:
         output.document({**letter.plain(), "body": letter.body()})
         return
@@ -173,11 +177,13 @@ def _settle(
     token: str | None,
 ) -> None:
     """Do `act` with the letters chosen, and take them out of the queue afterwards."""
+    from rainbow.client import dead_letters
+
     done = {"replay": "replayed", "drop": "dropped"}[what]
     if bool(keys) == everything:
         raise typer.BadParameter("say which: their keys (`rainbow dead list`), or --all")
     with _letters(config, limit, token) as (made, consumer, letters):
-        chosen = _chosen(letters, keys or (), reason)
+        chosen = dead_letters.chosen(letters, keys or (), reason)
         if chosen:
             _say_who(made, what, chosen, config, token)
         act(made.broker, chosen)
@@ -187,16 +193,6 @@ def _settle(
         output.document({done: [letter.key for letter in chosen]})
     else:
         output.note(f"{done} {len(chosen)} dead letter(s)")
-
-
-def _chosen(letters: Sequence[Letter], keys: Sequence[str], reason: str | None) -> list[Letter]:
-    known = {letter.key for letter in letters}
-    for key in keys:
-        if key not in known:
-            raise NotFound(f"no dead letter {key} among the oldest {len(letters)} (`rainbow dead list`)")
-    return [
-        letter for letter in letters if (not keys or letter.key in keys) and (reason is None or letter.reason == reason)
-    ]
 
 
 def _say_who(
@@ -218,23 +214,12 @@ def _letters(
     config: Path | None, limit: int, token: str | None = None
 ) -> Iterator[tuple[Connection, Consumer, list[Letter]]]:
     """The oldest letters, held while the block runs; those still in the list afterwards go back to the queue."""
-    from rainbow import topology
-    from rainbow.cli.dead_letters import Letter, keep
-    from rainbow.client.waiting import take
+    from rainbow.client.dead_letters import held
 
     settings = load_settings(config)
     ring = _ring(settings.keyring)
-    with connection(settings, "rainbow-dead", token) as made:
-        broker = made.broker
-        wanted = min(limit, broker.stats(topology.DEAD_QUEUE).messages)
-        consumer = broker.consume(topology.DEAD_QUEUE, prefetch=max(1, wanted))
-        try:
-            letters = [Letter(delivery, ring) for delivery in take(broker, consumer, wanted)]
-            letters.sort(key=lambda letter: letter.at or 0.0)
-            yield made, consumer, letters
-            keep(broker, consumer, letters)
-        finally:
-            consumer.cancel()
+    with connection(settings, "rainbow-dead", token) as made, held(made.broker, limit, ring) as (consumer, letters):
+        yield made, consumer, letters
 
 
 def _ring(path: Path) -> KeyRing | None:

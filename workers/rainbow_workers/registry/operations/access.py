@@ -10,7 +10,7 @@ from typing import Any
 
 from rainbow.errors import Conflict, Denied, InvalidInput, NotFound
 from rainbow.models.cluster import Enrollment, Revocation
-from rainbow.models.control import DecideEnrollment, Enroll, ListEnrollments, Ping, Revoke, SettleDead
+from rainbow.models.control import DecideEnrollment, Enroll, ListDead, ListEnrollments, Ping, Revoke, SettleDead
 from rainbow.security.enrollment import code, mark, same_code
 from rainbow.security.tokens import LEEWAY, Principal
 from rainbow_workers.clusters.cache import ClusterCache
@@ -64,7 +64,7 @@ class AccessOperations:
         log.info("revoked", extra={"action": "revoke", "kind": kind, "value": value, "by": caller.sub})
         return {"revoked": {kind: value}, "clusters": self._bar(revocation)}
 
-    def settle_dead(self, request: SettleDead, caller: Principal, address: Address | None) -> dict[str, Any]:
+    def settle_dead(self, request: SettleDead | ListDead, caller: Principal, address: Address | None) -> dict[str, Any]:
         return {}
 
     # -- enrollment ------------------------------------------------------------------------------------------

@@ -27,6 +27,7 @@ from rainbow.models.control import (
 )
 from rainbow.models.job import JobEvent, JobRecord
 from rainbow.resources import Summary, read_graph
+from rainbow.resources.graph.outline import outline
 from rainbow.resources.readers.received import received
 from rainbow.security.enrollment import mark
 from rainbow.security.tokens import LEEWAY, Principal
@@ -328,7 +329,8 @@ class ClusterOperations:
             ]
             if request.name and not visible:
                 raise NotFound(f"no cluster {request.name} is registered, or your token does not cover it")
-            return {"clusters": [self._show(n, now) for n in visible]}
+            tree = {"tree": outline(world.clusters[request.name].summary.root)} if request.name else {}
+            return {"clusters": [self._show(n, now) | tree for n in visible]}
 
     def _show(self, name: str, now: float) -> dict[str, Any]:
         known = self._world.clusters[name]
@@ -348,11 +350,7 @@ class ClusterOperations:
             "totals": dict(summary.totals),
             "description": summary.describe(),
             "subsystems": sorted(summary.subsystems),
-            "reserved": {
-                "nodes": known.reserved.nodes,
-                "cores": known.reserved.cores,
-                "gpus": known.reserved.gpus,
-            },
+            "reserved": {kind: getattr(known.reserved, kind) for kind in ("nodes", "cores", "gpus")},
             "groups": sorted(g for g, members in self._world.groups.items() if name in members),
             "warnings": list(summary.warnings)[:20],
         }

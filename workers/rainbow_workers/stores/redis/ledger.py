@@ -148,7 +148,7 @@ class RedisLedger:
         looked_at = 0
         while len(found) < limit and looked_at < LOOKED:
             wanted = limit - len(found)
-            count = SLICE if state or cluster or user else min(SLICE, wanted)
+            count = SLICE if looked_at else min(SLICE, wanted)
             at, id = ("", "") if before is None else (repr(before[0]), before[1])
             times, records, last, size = unpack(self._connection.run("find", filters, at, id, count, wanted))
             found += [(float(at), record(packed)) for at, packed in zip(times, records, strict=True)]

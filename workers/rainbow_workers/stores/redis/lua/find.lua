@@ -44,16 +44,27 @@ if not key then
   for _, ended in ipairs(filters[5]) do sets[#sets + 1] = 'jobs:state:' .. ended end
 end
 
-local all = {}
+-- Merge what the sets give: of each, `place` is the next id, and `score` its time.
+local lists = {}
 for _, set in ipairs(sets) do
   local some = following(P .. set)
-  for i = 1, #some, 2 do all[#all + 1] = {tonumber(some[i + 1]), some[i], some[i + 1]} end
+  if #some > 0 then lists[#lists + 1] = {some = some, place = 1, score = tonumber(some[2])} end
 end
-if #sets > 1 then
-  table.sort(all, function(a, b) return a[1] > b[1] or a[1] == b[1] and greater(a[2], b[2]) end)
+local ids, scores = {}, {}
+while #ids < count do
+  local best
+  for _, list in ipairs(lists) do
+    if list.score and (not best or list.score > best.score
+      or list.score == best.score and greater(list.some[list.place], best.some[best.place])) then
+      best = list
+    end
+  end
+  if not best then break end
+  local i = #ids + 1
+  ids[i], scores[i] = best.some[best.place], best.some[best.place + 1]
+  best.place = best.place + 2
+  best.score = tonumber(best.some[best.place + 1])
 end
-local ids = {}
-for i = 1, math.min(count, #all) do ids[i] = all[i][2] end
 
 local times, found, looked_at = {}, {}, 0
 for i, value in ipairs(values('job:', ids)) do
@@ -62,8 +73,8 @@ for i, value in ipairs(values('job:', ids)) do
   local r = value and cmsgpack.unpack(value)
   if r and r.state and not (r.gone_at and r.gone_at <= now)
     and (not state or r.state == state) and (not cluster or r.cluster == cluster) and (not user or r.user == user) then
-    times[#times + 1], found[#found + 1] = all[i][3], cmsgpack.pack(r)
+    times[#times + 1], found[#found + 1] = scores[i], cmsgpack.pack(r)
   end
 end
-local last = looked_at > 0 and (looked_at < #all or #all >= count) and {all[looked_at][3], all[looked_at][2]}
+local last = looked_at > 0 and (looked_at < #ids or #ids >= count) and {scores[looked_at], ids[looked_at]}
 return cmsgpack.pack({times, found, last or false, looked_at})

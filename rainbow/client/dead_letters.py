@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from rainbow import codec, redaction, topology
 from rainbow.brokers.base import Delivery, Message
-from rainbow.errors import BadSignature, InvalidInput
+from rainbow.client.waiting import take
+from rainbow.errors import BadSignature, InvalidInput, NotFound
 from rainbow.security import signing
 
 if TYPE_CHECKING:
@@ -204,6 +207,31 @@ class Letter:
             return codec.decode(self.delivery.body, self.delivery.content_type)
         except InvalidInput:
             return {}
+
+
+@contextmanager
+def held(broker: Broker, limit: int, ring: KeyRing | None) -> Iterator[tuple[Consumer, list[Letter]]]:
+    """The oldest letters, held while the block runs; those still in the list afterwards go back to the queue."""
+    wanted = min(limit, broker.stats(topology.DEAD_QUEUE).messages)
+    consumer = broker.consume(topology.DEAD_QUEUE, prefetch=max(1, wanted))
+    try:
+        letters = [Letter(delivery, ring) for delivery in take(broker, consumer, wanted)]
+        letters.sort(key=lambda letter: letter.at or 0.0)
+        yield consumer, letters
+        keep(broker, consumer, letters)
+    finally:
+        consumer.cancel()
+
+
+def chosen(letters: Sequence[Letter], keys: Sequence[str], reason: str | None = None) -> list[Letter]:
+    """Those with these keys (all without any) that died of `reason`. Raises NotFound for a key that none has."""
+    known = {letter.key for letter in letters}
+    for key in keys:
+        if key not in known:
+            raise NotFound(f"no dead letter {key} among the oldest {len(letters)} (`rainbow dead list`)")
+    return [
+        letter for letter in letters if (not keys or letter.key in keys) and (reason is None or letter.reason == reason)
+    ]
 
 
 def keep(broker: Broker, consumer: Consumer, letters: Sequence[Letter]) -> None:
