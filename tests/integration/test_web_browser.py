@@ -90,6 +90,7 @@ def rig(tmp_path: Path) -> Iterator[Rig]:
             agents.close()
 
 
+@pytest.mark.timeout(900)
 def test_the_console_in_a_browser(browser: Any, rig: Rig, tmp_path: Path) -> None:
     rig.ring.save(tmp_path / "keys.json")
     given = {"broker": {"url": rig.broker_url}, "keyring": str(tmp_path / "keys.json"), "web": {"rate": 1000}}
@@ -127,9 +128,11 @@ def _everywhere(visitor: Visitor, job: str, kind: str) -> list[str]:
         "waiting": "/waiting",
         "timeline": "/timeline?window=15m",
         "users": "/users",
+        "dead": "/dead",
     }
-    if visitor.page.get_by_role("link", name="Dead letters").count():
-        pages["dead"] = "/dead"
+    if not visitor.page.get_by_role("link", name="Dead letters").count():
+        # A phone shows the same pages: those with the widest parts will do.
+        pages = {name: pages[name] for name in ("overview", "cluster", "jobs", "job")}
     return [problem for name, path in pages.items() for problem in visitor.examine(path, f"{name}-{kind}")]
 
 
