@@ -11,7 +11,8 @@ import pytest
 
 from agentrig import TERMINAL, Agents, ended, shell
 from rainbow import codec, topology
-from rainbow.brokers.base import Message
+from rainbow.brokers.base import Delivery, Message
+from rainbow.models.job import JobEvent
 from rainbow_workers.scheduling.waiting import WaitingPolicy
 from rainbow_workers.service import ServiceOptions
 from rig import Rig, eventually, resources
@@ -130,6 +131,29 @@ def test_two_copies_of_a_waiting_job_are_one(rig: Rig) -> None:
     rig.until(job, "completed")
     rig.service.stop()
     assert [q for q in topology.waiting_queues() if rig.broker.stats(q).messages] == []
+
+
+def test_an_assignment_that_was_never_dispatched_is_made_good_after_a_wait(rig: Rig) -> None:
+    """The scheduler died between ledger and broker; when the job came again there was no room, so it waited."""
+    full(rig, "blue", "red")
+    rig.service.stop()
+    job = str(uuid.uuid4())
+    rig.send(jobspec=shell("true"), id=job)
+    consumer = rig.broker.consume(topology.SCHEDULER_QUEUE, prefetch=1)
+    taken: list[Delivery] = []
+    eventually(lambda: taken.extend(consumer.take(1, 0.2)) or taken)  # type: ignore[func-returns-value]
+    consumer.requeue(taken)
+    consumer.cancel()
+    lost = JobEvent(id=job, attempt=1, cluster="red", state="assigned", at=time.time(), user="alice")
+    rig.store.jobs.record([lost])
+    rig.restart()
+    lane = f"{topology.WAITING}.{topology.waiting_lane('alice')}"
+    eventually(lambda: rig.broker.stats(topology.SCHEDULER_QUEUE).messages == 0 and rig.broker.stats(lane).consumers)
+    time.sleep(0.5)
+    report(rig, "blue", 1)
+    [delivery] = rig.jobs_of("red").take(1, 60)
+    dispatch = rig.open(delivery)
+    assert (dispatch["id"], dispatch["attempt"], dispatch["repeated"]) == (job, 1, True)
 
 
 def test_a_waiting_job_is_cancelled_at_once(rig: Rig) -> None:

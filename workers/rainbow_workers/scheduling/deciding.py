@@ -214,7 +214,7 @@ class Deciding:
             for p in jobs
             if p.job
             and not p.job.satisfy_only
-            and (recalling or p.back or not p.fresh or p.delivery.redelivered or DOUBTFUL in p.delivery.headers)
+            and (recalling or p.back or not p.fresh or p.again or DOUBTFUL in p.delivery.headers)
         ]
         if not again:
             return frozenset()

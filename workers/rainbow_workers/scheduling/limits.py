@@ -148,7 +148,7 @@ def refuse(pending: PendingJob, why: str) -> None:
 
 
 def _comes_in(pending: PendingJob) -> bool:
-    return pending.fresh and not pending.delivery.redelivered and KIND not in pending.delivery.headers
+    return pending.fresh and not pending.again and KIND not in pending.delivery.headers
 
 
 def _keys(payer: Payer) -> tuple[tuple[Level, str], tuple[Level, str]]:

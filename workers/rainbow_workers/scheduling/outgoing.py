@@ -141,6 +141,8 @@ class Outgoing:
         assert job is not None
         route = {**route_of(job), "id": job.id, "attempt": job.attempt, "submitted_at": job.submitted_at}
         route["held_at"] = time.time()
+        if ticket.again:
+            route["again"] = True
         if job.freed_at:
             route |= {"freed_at": job.freed_at, "unmet": job.unmet, "unknown": unknown}
         return Message(

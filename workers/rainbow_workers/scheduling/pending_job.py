@@ -48,18 +48,20 @@ class PendingJob:
     parked: bool = False
     #: Its dispatch came back from a cluster.
     back: bool = False
+    #: A try before this one may be unfinished: the ledger may have an assignment that was never dispatched.
+    again: bool = False
 
 
 def of_two(known: PendingJob, came: PendingJob) -> tuple[PendingJob, PendingJob]:
     """Which of two copies of a job stays, and which is to be acked; their deliveries are both unsettled.
 
     There are two when a message was published twice since its confirm was lost, or was delivered again. The one with
-    the later attempt stays, and counts as redelivered: what the other one began may be unfinished.
+    the later attempt stays; what the other one began may be unfinished.
     """
     assert known.job is not None
     assert came.job is not None
     stays, goes = (came, known) if came.job.attempt >= known.job.attempt else (known, came)
-    stays.delivery.redelivered = True
+    stays.again = True
     return stays, goes
 
 

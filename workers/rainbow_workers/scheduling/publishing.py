@@ -138,7 +138,7 @@ class Publishing:
             self._reply(pending, {**(record.answer or {}), "id": job.id, "status": "cancelled", "state": "cancelled"})
             return
         standing = record.state == "assigned" and record.attempt >= job.attempt
-        if standing and pending.delivery.redelivered:
+        if standing and pending.again:
             # The try before this one died between ledger and broker: its dispatch goes out (again).
             assert record.cluster is not None
             job.attempt = record.attempt

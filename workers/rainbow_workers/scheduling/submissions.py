@@ -65,7 +65,9 @@ class SubmissionReader:
             # In the waiting room it stays known who refused it: that room decides when they are asked again.
             waited = kind == HELD_DISPATCH and not delivery.queue.startswith(f"{topology.WAITING}.")
             return self.returned(delivery, None, waited=waited)
-        return self._submission(delivery)
+        pending = self._submission(delivery)
+        pending.again = pending.again or delivery.redelivered
+        return pending
 
     # -- submissions --------------------------------------------------------------------------------------
 
@@ -119,7 +121,10 @@ class SubmissionReader:
     ) -> Job:
         now = self._clock()
         route = self._held_route(delivery.headers, ticket.id)
-        ticket.fresh = route is None  # whoever only writes such a header has not been here before
+        ticket.again, ticket.fresh = (
+            bool(route and route.get("again")),
+            route is None,
+        )  # whoever only writes such a header has not been here before
         submitted_at = route["submitted_at"] if route else now
         # A job that was let in and then held by us does not run out of its token while it waits.
         principals = self._principals(request, delivery, submitted_at)
@@ -247,6 +252,7 @@ class SubmissionReader:
             ticket.refusal = Refusal("invalid", exc.message, exc.code, dead=True)
             return ticket
         ticket.id = dispatch.id
+        ticket.again = delivery.redelivered or bool(route.get("again"))
         tried = {str(c): Reason(code=str(code), detail=str(why)) for c, (code, why) in route["tried"].items()}
         if reason is not None:
             tried[dispatch.cluster] = reason
