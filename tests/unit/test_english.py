@@ -97,7 +97,6 @@ EXEMPT: frozenset[str] = frozenset(
         "workers/rainbow_workers/scheduling/answers.py",
         "workers/rainbow_workers/scheduling/failover.py",
         "workers/rainbow_workers/scheduling/publishing.py",
-        "workers/rainbow_workers/scheduling/submissions.py",
         "workers/rainbow_workers/service.py",
         "workers/rainbow_workers/stores/base.py",
         "workers/rainbow_workers/stores/redis/clusters.py",

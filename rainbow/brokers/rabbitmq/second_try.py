@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 from pika.spec import Basic
 
-from rainbow.brokers.base import Message
+from rainbow.brokers.base import REPLIES, Message
 from rainbow.brokers.rabbitmq.wire import Connection, publish_frames, publish_method
 from rainbow.errors import PublishFailed, QueueFull, RainbowError
 
@@ -75,7 +75,8 @@ class SecondTry:
 
     def add(self, slot: Nacked) -> None:
         m = slot.message
-        if self._full.get((m.exchange, m.routing_key), 0.0) > self._clock():
+        # Where the answer can only come on its own channel (rabbitmq.com/docs/direct-reply-to#usage), there is one try.
+        if m.reply_to == REPLIES or self._full.get((m.exchange, m.routing_key), 0.0) > self._clock():
             self._settle(slot, _full(m))
             return
         self._waiting.append(slot)
@@ -162,6 +163,7 @@ class SecondTry:
 
 
 def _full(m: Message) -> QueueFull:
+    """The error of a message that a full queue nacked."""
     return QueueFull(f"a queue for {m.routing_key!r} from exchange {m.exchange!r} took no message: it is full")
 
 

@@ -20,8 +20,17 @@ if TYPE_CHECKING:
 
 app = make_app(cls=DefaultGroup)
 _COLUMNS = (
-    *("name", "status", "nodes", "cores", "gpus", "memory"),
-    *("free", "reserved", "heard", "groups", "drained because"),
+    "name",
+    "status",
+    "nodes",
+    "cores",
+    "gpus",
+    "memory",
+    "free",
+    "reserved",
+    "heard",
+    "groups",
+    "drained because",
 )
 
 

@@ -65,9 +65,7 @@ class SubmissionReader:
             # In the waiting room it stays known who refused it: that room decides when they are asked again.
             waited = kind == HELD_DISPATCH and not delivery.queue.startswith(f"{topology.WAITING}.")
             return self.returned(delivery, None, waited=waited)
-        pending = self._submission(delivery)
-        pending.again = pending.again or delivery.redelivered
-        return pending
+        return self._submission(delivery)
 
     # -- submissions --------------------------------------------------------------------------------------
 
@@ -121,10 +119,8 @@ class SubmissionReader:
     ) -> Job:
         now = self._clock()
         route = self._held_route(delivery.headers, ticket.id)
-        ticket.again, ticket.fresh = (
-            bool(route and route.get("again")),
-            route is None,
-        )  # whoever only writes such a header has not been here before
+        # Only a route that we sealed says that it has been here before.
+        ticket.again, ticket.fresh = bool(route and route.get("again")) or delivery.redelivered, route is None
         submitted_at = route["submitted_at"] if route else now
         # A job that was let in and then held by us does not run out of its token while it waits.
         principals = self._principals(request, delivery, submitted_at)
