@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from types import TracebackType
 from typing import Any, Self, Unpack
@@ -23,6 +25,10 @@ from rainbow.models.job import STATES, Answer, JobRecord
 from rainbow.models.requests import MAX_OUTPUT, JobPage, Output
 from rainbow.models.wire import parse
 from rainbow.settings import Settings
+
+#: Seconds after which a job that is waited for must be known: as a rule, and after this client submitted some. A
+#: scheduler that is busy, or was just started, takes its time.
+_KNOWN_WITHIN, _RECORDED_WITHIN = 2.0, 20.0
 
 
 class Client(Clusters):
@@ -51,6 +57,7 @@ class Client(Clusters):
             section = chosen.broker.model_copy(update={"url": SecretStr(url)})
             chosen = chosen.model_copy(update={"broker": section})
         self.timeout = timeout
+        self._submitted_at = -math.inf
         self._limit = chosen.limits.message_bytes
         self._credentials = Credentials.from_settings(chosen, token)
         self._connection = Connection(chosen, self._credentials, broker=broker, timeout=timeout, name=name)
@@ -95,6 +102,7 @@ class Client(Clusters):
             handles.append(Job(self, slot.id, slot, recorded=not request.satisfy_only))
             messages.append(message(request, tokens, slot.address, max_bytes=self._limit))
         self._connection.confirm(messages, self.timeout if timeout is None else timeout)
+        self._submitted_at = time.monotonic()
         return handles
 
     def satisfy(self, **job: Unpack[JobFields]) -> Answer:
@@ -178,6 +186,7 @@ class Client(Clusters):
         Raises NotFound for a job nobody knows, unless `patient`; TimedOut after `timeout` seconds (None: no limit).
         """
         self._connection.ready()
+        lately = time.monotonic() - self._submitted_at < _RECORDED_WITHIN
         return changes(
             self._connection.rpc,
             self._connection.mailbox,
@@ -185,7 +194,7 @@ class Client(Clusters):
             ids,
             timeout=timeout,
             answer_within=self.timeout,
-            grace=None if patient else 2.0,
+            grace=None if patient else _RECORDED_WITHIN if lately else _KNOWN_WITHIN,
         )
 
     def wait(self, ids: Sequence[str], timeout: float | None = None) -> list[JobRecord]:

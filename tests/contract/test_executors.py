@@ -142,7 +142,7 @@ class TestLocal(RunningExecutorContract):
         assert (ended.output or "").split() == ["text", "00", "01"]
 
     def test_only_what_flux_fills_in_is_special_between_braces(self, rig: Rig) -> None:
-        assert rig.run("echo '{{.Names}} {{ x }} {{name}}'").output == "{{.Names}} {{ x }} job\n"
+        assert rig.run("echo '{{.Names}} {{ x }} {{name}}'").output == "{{.Names}} {{ x }} contract\n"
         work = rig.work("echo {{taskid}}")
         rig.executor.submit([work])
         assert "only Flux fills in" in rig.wait_for("Refused", work.mark).detail

@@ -17,7 +17,6 @@ MODULE_LINES, CLASS_LINES, CLASS_METHODS, FUNCTION_LINES = 400, 300, 20, 60
 #: fails the test, so that the table can only shrink.
 CEILINGS: dict[str, int] = {
     "rainbow/brokers/rabbitmq/consumer.py": 437,
-    "rainbow/brokers/rabbitmq/publisher.py": 406,
     "rainbow/brokers/rabbitmq/publisher.py::Publisher": 346,
     "rainbow_workers/cli.py::build": 65,
     "rainbow_workers/registry/operations/clusters.py": 439,

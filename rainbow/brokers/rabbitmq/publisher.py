@@ -24,7 +24,6 @@ from rainbow.brokers.rabbitmq import refusals
 from rainbow.brokers.rabbitmq.confirm_watch import ConfirmWatch
 from rainbow.brokers.rabbitmq.loop import IoThread
 from rainbow.brokers.rabbitmq.reply_sinks import ReplySinks
-from rainbow.brokers.rabbitmq.second_try import SecondTry
 from rainbow.brokers.rabbitmq.wire import Connection, properties, publish_frames, publish_method
 from rainbow.errors import (
     BadCredentials,
@@ -41,8 +40,6 @@ log = logging.getLogger(__name__)
 BLOCKED_GRACE = 1.0
 #: How often time limits are looked at, in seconds.
 TICK = 0.5
-#: Seconds between two replacements of a channel that is nacked: a queue that is full at times looks like a stale one.
-REPLACED_AFTER = 5.0
 #: Frames are handed to the socket in pieces of about this many bytes.
 PIECE = 1 << 16
 
@@ -70,10 +67,6 @@ class Publisher:
         self._timeout = publish_timeout
         self._address = address
         self._watch = ConfirmWatch(address)
-        self._second_try = SecondTry(self._tried_again, self._channel_is_stale)
-        #: To be replaced once nothing is in flight on it: it sends to leaders of queues that are not leaders any more.
-        self._stale = False
-        self._replaced_at = -REPLACED_AFTER
         self._room = threading.Condition()
         self._in_flight = 0
         #: Those among them that have their outcomes, and make room at the next `make_room`.
@@ -171,7 +164,7 @@ class Publisher:
             self._io.at_end_of_turn(self._flush)
 
     def _flush(self) -> None:
-        if not self._ready or self._stale or self.blocked is not None or self._connection is None or not self._outbox:
+        if not self._ready or self.blocked is not None or self._connection is None or not self._outbox:
             return
         outbox, sent, tag = self._outbox, self._sent, self._next
         number, frame_max = self._channel.channel_number, self._connection.frame_max
@@ -222,41 +215,13 @@ class Publisher:
             slot = sent.pop(t, None)
             if slot is None:
                 continue
-            if slot.returned is None and not ok:
-                self._second_try.add(slot)
-            else:
-                self._settle(slot, slot.returned)
+            self._settle(slot, slot.returned or (None if ok else refusals.nacked(slot.message)))
         low, following = self._low, self._next
         while low < following and low not in sent:
             low += 1
         self._low = low
         if ok:
             self._backoff.reset()
-        if self._stale and not sent:
-            self._replace("its queues have other leaders")
-
-    def _tried_again(self, slot: _Slot, outcome: RainbowError | None) -> None:
-        self._finish([(slot, outcome)])
-
-    def _channel_is_stale(self) -> None:
-        """A new channel was confirmed what this one was not. Answers arrive on the channel of their questions: one
-        that waits for answers stays, and each nack costs a second try.
-        """
-        now = time.monotonic()
-        if self.replies or self._stale or now < self._replaced_at + REPLACED_AFTER:
-            return
-        self._replaced_at = now
-        log.info("replacing the publishing channel: it was nacked what a new one is not")
-        self._stale = True
-        if not self._sent:
-            self._replace("its queues have other leaders")
-
-    def _replace(self, why: str, error: str = "not confirmed before the channel was replaced") -> None:
-        channel = self._channel
-        self._drop_channel(PublishFailed(error))
-        if channel is not None and channel.is_open:
-            channel.close(0, why)
-        self._open()
 
     def _on_return(self, _channel: Any, method: Any, props: Any, body: bytes) -> None:
         """Note what came back, for the oldest message like it: a return arrives before the confirm of its message."""
@@ -276,15 +241,12 @@ class Publisher:
         self._connection = connection
         connection.after_read.append(self.make_room)
         self._down = None
-        self._second_try.link_up(connection)
         self._open()
 
     def link_down(self, error: RainbowError) -> None:
         self._connection = None
         self._down = error
-        lost = PublishFailed(f"not confirmed before the connection was lost: {error}")
-        self._drop_channel(lost)
-        self._second_try.link_down(lost)
+        self._drop_channel(PublishFailed(f"not confirmed before the connection was lost: {error}"))
         if isinstance(error, BadCredentials):
             self.stop(error)
 
@@ -341,7 +303,7 @@ class Publisher:
 
     def _drop_channel(self, error: RainbowError, about: Any = None) -> None:
         self._channel = None
-        self._ready = self._stale = False
+        self._ready = False
         self.replies.opened(None)
         slots, self._sent = list(self._sent.values()), {}
         self._low = self._next = 1
@@ -386,9 +348,12 @@ class Publisher:
                 self._timeout,
                 extra={"action": "broker.confirm_timeout", "messages": len(self._sent)},
             )
-            self._replace("confirms stayed away", f"not confirmed by {self._address} within {self._timeout:g} s")
-        self._second_try.tick()
-        self._ticking = bool(self._outbox or self._sent or self._second_try.busy)
+            channel = self._channel
+            self._drop_channel(PublishFailed(f"not confirmed by {self._address} within {self._timeout:g} s"))
+            if channel is not None and channel.is_open:
+                channel.close(0, "confirms stayed away")
+            self._open()
+        self._ticking = bool(self._outbox or self._sent)
         if self._ticking:
             self._io.later(TICK, self._tick)
 
@@ -401,6 +366,5 @@ class Publisher:
         self._finish([(slot, error) for slot in slots])
         channel = self._channel
         self._drop_channel(error)
-        self._second_try.link_down(error)
         if channel is not None and channel.is_open:
             channel.close(0, "goodbye")
