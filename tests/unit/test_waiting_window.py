@@ -304,9 +304,9 @@ def test_timers_and_jobs_that_come_again() -> None:
     window.add(again, 0.0)  # the channel of the first delivery is gone
     assert len(window) == 3
     assert window.next_due() == float("inf")
-    first = window.get("job1")
+    first = window.get(pending(1))
     assert first is not None
     assert first.pending is again
     for number in (1, 2, 3):
-        window.remove(f"job{number}")
+        window.remove(pending(number))
     assert (len(window), window.kinds) == (0, {})

@@ -122,6 +122,9 @@ class Bidding(Task):
                 decided.append(ticket)
             else:
                 known = self._rounds.get(begun.job.id)
+                if known is not None and known.job.user != begun.job.user:
+                    decided.append(ticket)  # one of them has taken the id: the ledger says which
+                    continue
                 if known is not None:
                     stays, goes = of_two(known.ticket, ticket)
                     consumer.ack([goes.delivery])

@@ -67,7 +67,7 @@ class Round:
         kind.detail = decision.detail or ""
         kind.limited = decision.limited
         if decision.retry_in:
-            entry = self._window.get(pending.id)
+            entry = self._window.get(pending)
             assert entry is not None
             self._window.wake(entry, self._now + decision.retry_in)
         if kind.limited:
@@ -86,7 +86,7 @@ class Round:
         assert kind is not None
         assert job is not None
         self._placed += 1
-        self._window.remove(pending.id)
+        self._window.remove(pending)
         cost = self._fair_share.cost(job, decision.cluster if decision is not None else None)
         account, _ = kind.payer
         self._charged[kind.payer] = self._charged.get(kind.payer, 0.0) + cost

@@ -174,7 +174,7 @@ class WaitingRoom(Task):
         """The jobs that were being decided and dispatched; the others wait on."""
         jobs, self._at_hand = self._at_hand, []
         for pending in jobs:
-            self._window.remove(pending.id)
+            self._window.remove(pending)
         return [pending.delivery for pending in jobs]
 
     # -- releasing ----------------------------------------------------------------------------------------
@@ -191,10 +191,10 @@ class WaitingRoom(Task):
                 for other in kind:
                     job = other.pending.job
                     assert job is not None
-                    self._window.remove(other.pending.id)
+                    self._window.remove(other.pending)
                     job.tried = {c: r for c, r in job.tried.items() if not r.retryable}
                     self._window.add(other.pending, now).since = other.since
-            self._window.remove(entry.pending.id)
+            self._window.remove(entry.pending)
             out.append(entry.pending)
         return out
 
@@ -206,7 +206,7 @@ class WaitingRoom(Task):
         self._revocations = revocations
         found = [e.pending for e in self._window if e.pending.job is not None and revoked(e.pending.job, revocations)]
         for pending in found:
-            self._window.remove(pending.id)
+            self._window.remove(pending)
         return found
 
     def _note(self, jobs: Sequence[PendingJob]) -> None:
@@ -238,7 +238,7 @@ class WaitingRoom(Task):
 
     def _hold(self, pending: PendingJob, consumer: Consumer, now: float) -> None:
         """Put a job into the window, in place of another copy of it."""
-        known = self._window.get(pending.id)
+        known = self._window.get(pending)
         if known is not None and known.pending is not pending:
             stays, goes = of_two(known.pending, pending)
             consumer.ack([goes.delivery])
@@ -273,7 +273,7 @@ class WaitingRoom(Task):
         messages = [self._outgoing.to_waiting(e.pending) for e in entries]
         deliveries = [e.pending.delivery for e in entries]
         for entry in entries:
-            self._window.remove(entry.pending.id)
+            self._window.remove(entry.pending)
 
         def settle(receipt: Receipt) -> None:
             taken = [d for d, o in zip(deliveries, receipt.outcomes, strict=True) if o is None]

@@ -26,6 +26,11 @@ def kind_of(pending: PendingJob) -> Key:
     return (id(job.jobspec.request), rights, job.payer, job.selection is None)
 
 
+def _whose(pending: PendingJob) -> tuple[str, str]:
+    """A job by its id and user: under the id of another user's job nothing takes the place of that job."""
+    return pending.id, pending.job.user if pending.job is not None else ""
+
+
 @dataclass(slots=True, eq=False)
 class Entry:
     """A job in the window. `since`: when it came in; `wake_at`: when it is due whatever happens before, 0 never; times
@@ -67,7 +72,7 @@ class Window:
 
     def __init__(self) -> None:
         self.kinds: dict[Key, Kind] = {}
-        self._entries: dict[str, Entry] = {}
+        self._entries: dict[tuple[str, str], Entry] = {}
         self._timers: list[tuple[float, int, Entry]] = []
         self._number = itertools.count()
         #: Rises when kinds come or go.
@@ -79,12 +84,13 @@ class Window:
     def __iter__(self) -> Iterator[Entry]:
         return iter(list(self._entries.values()))
 
-    def get(self, job_id: str) -> Entry | None:
-        return self._entries.get(job_id)
+    def get(self, pending: PendingJob) -> Entry | None:
+        """The entry of this job, by this copy of it or another."""
+        return self._entries.get(_whose(pending))
 
     def add(self, pending: PendingJob, now: float) -> Entry:
-        """Take a job in, in place of one with the same id."""
-        self.remove(pending.id)
+        """Take a job in, in place of another copy of it."""
+        self.remove(pending)
         job = pending.job
         assert job is not None
         entry = Entry(pending, kind_of(pending), now)
@@ -94,7 +100,7 @@ class Window:
             self.version += 1
         heapq.heappush(kind.heap, (-job.priority, job.submitted_at, next(self._number), entry))
         kind.count += 1
-        self._entries[pending.id] = entry
+        self._entries[_whose(pending)] = entry
         for deadline in (job.expires_at, job.hold_until):
             if deadline and deadline > now:
                 self.wake(entry, deadline)
@@ -115,16 +121,16 @@ class Window:
 
     def due(self, now: float) -> list[Entry]:
         """The jobs whose time has come."""
-        out: dict[str, Entry] = {}
+        out: dict[tuple[str, str], Entry] = {}
         while self.next_due() <= now:
             entry = heapq.heappop(self._timers)[2]
             entry.wake_at = 0.0
-            out[entry.pending.id] = entry
+            out[_whose(entry.pending)] = entry
         return list(out.values())
 
-    def remove(self, job_id: str) -> None:
+    def remove(self, pending: PendingJob) -> None:
         """A job that is not there is fine."""
-        entry = self._entries.pop(job_id, None)
+        entry = self._entries.pop(_whose(pending), None)
         if entry is None:
             return
         entry.left = True
