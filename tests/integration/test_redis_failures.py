@@ -236,8 +236,10 @@ def relayed(relay: Relay, prefix: str) -> Iterator[Store]:
     store = open_store(StoreOptions(f"redis://127.0.0.1:{relay.port}/0", prefix=prefix, timeout=4.0))
     store.clusters.put(cluster(), None)
     # The server knows every script now: no reply that gets lost is a NOSCRIPT, after which nothing was done.
-    store.jobs.assign([], 0)
-    store.jobs.record([event("before", "lost")])
+    known = assignment(new_id())
+    for _ in range(2):  # as a job nobody knows, and as one that is known
+        store.jobs.assign([known], 0)
+    store.jobs.record([event(known.id, "lost"), event("before", "lost")])
     store.jobs.cancel(["before"])
     store.clusters.delete("none")
     yield store
