@@ -25,7 +25,7 @@ ROOT = Path(__file__).parents[2]
 #: The commit of the release before.
 BEFORE = "ed45ca178623810b9797f91ef2028814fd672f0e"
 
-pytestmark = pytest.mark.timeout(280)
+pytestmark = pytest.mark.timeout(590)
 
 
 def _commit() -> str:
@@ -122,7 +122,7 @@ def test_forward_and_back_under_load(release_before: Path, amqp_url: str, redis_
             second.wait(30)
             load.more(100)
         started = lambda: [job for job, _ in site.starts(["blue", "red"])]  # noqa: E731
-        wait_until(lambda: set(load.confirmed) <= set(started()), 60, every=0.2, what="all jobs started")
+        wait_until(lambda: set(load.confirmed) <= set(started()), 150, every=0.2, what="all jobs started")
         assert len(started()) == len(set(started())), "a job started twice"
         both = [len(site.starts([name])) for name in ("blue", "red")]
         assert all(both), f"both clusters had jobs: {both}"
