@@ -21,13 +21,10 @@ from rainbow_agents.identity import Identity
 from rainbow_agents.intake.admission.policies import Policy
 from rainbow_agents.journal import Journal
 from rainbow_agents.parts import Core, Parts
+from rainbow_agents.reporting.epochs import AGAIN
 from rainbow_agents.threads import Threads
 
 log = logging.getLogger(__name__)
-
-#: When the store lost its data, jobs that ended within so many seconds are reported again: for as long, a submission
-#: that was handed out may come again, or a second copy of its dispatch come back (`queues.dispatch_timeout`).
-_REPORTED_AGAIN = 1800.0
 
 
 class Agent:
@@ -262,7 +259,7 @@ class Agent:
 
     def _report_again(self) -> None:
         """The store lost its data: what runs here, and what ended a short while ago, is reported once more."""
-        count = self.journal.outbox.republish(_REPORTED_AGAIN)
+        count = self.journal.outbox.republish(AGAIN)
         log.info("the cluster was forgotten: %d jobs are reported again", count, extra={"action": "report-again"})
 
     def _write_health(self) -> None:

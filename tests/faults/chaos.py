@@ -114,7 +114,7 @@ class Program:
             process.wait()
             return
         # One that has only just been started does not listen for signals yet, and holds nothing either.
-        if code and not (code == -signal.SIGTERM and time.monotonic() - self.launched < 20.0):
+        if code and not (code == -signal.SIGTERM and time.monotonic() - self.launched < 5.0):
             self.ended.append(f"{self.name} ended with code {code} on SIGTERM")
 
     def signal(self, number: int) -> None:

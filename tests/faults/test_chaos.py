@@ -44,7 +44,7 @@ def test_a_rainbow_under_random_faults(
     seconds = float(os.environ.get("CHAOS_SECONDS") or 30.0)
     verdict = run(tmp_path, private_rabbitmq, private_redis, seed=seed, seconds=seconds)
     assert not verdict.problems, f"CHAOS_SEED={seed} shows the same faults:\n" + "\n".join(verdict.problems[:20])
-    assert verdict.facts["ran"] > 5  # of some twenty on a loaded machine
+    assert verdict.facts["ran"] > 10
 
 
 @pytest.mark.slow

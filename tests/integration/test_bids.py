@@ -151,6 +151,25 @@ def test_nonsense_counts_as_silence_and_late_bids_change_nothing(rig: Rig) -> No
     assert (record["state"], record["cluster"], record["attempt"]) == ("assigned", "honest", 1)
 
 
+def test_another_users_job_under_the_id_of_one_in_bidding_takes_nothing(rig: Rig) -> None:
+    blue = Hand(rig, "blue")
+    waits = bid(within=20.0)
+    job = str(uuid.uuid4())
+    first = rig.send(jobspec=shell("true"), selection=waits, id=job)
+    question = blue.asked()
+    second = rig.send(jobspec=shell("false"), selection=waits, id=job, token=rig.issue("mallory"))
+    time.sleep(0.5)
+    blue.say(question, {"id": job, "will": True, "eta": 0.0})
+    assert rig.answer(first)["cluster"] == "blue"
+    while (answer := rig.answer(second))["status"] == "held":
+        pass
+    assert answer["status"] == "invalid"
+    assert "taken" in answer["error"]
+    record = rig.job(job)
+    assert record is not None
+    assert record["user"] == "alice"
+
+
 def test_nobody_answers_for_another(rig: Rig) -> None:
     red, blue = Hand(rig, "red"), Hand(rig, "blue")
     sent = rig.send(jobspec=shell("true"), selection=bid(within=2.0, rounds=1))

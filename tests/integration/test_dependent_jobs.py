@@ -119,6 +119,25 @@ def test_sent_twice_it_waits_once(rig: Rig) -> None:
 
 
 @pytest.mark.usefixtures("quick")
+def test_another_users_job_under_its_id_takes_nothing_and_learns_nothing(rig: Rig) -> None:
+    first = job(rig)["id"]
+    waits = job(rig, f"afterok:{first}")["id"]
+    token = rig.issue("mallory")
+    own = job(rig, token=token)["id"]
+    answer = job(rig, f"afterok:{own}", id=waits, token=token)
+    assert (answer["status"], answer["cluster"]) == ("invalid", None)
+    assert "taken" in answer["error"]
+    assert first not in str(answer)
+    record = rig.job(waits)
+    assert record is not None
+    assert (record["state"], record["user"]) == ("held", "alice")
+    rig.event("blue", own, 1, "completed", returncode=0)
+    rig.event("blue", first, 1, "completed", returncode=0)
+    dispatched(rig, waits)
+    assert (rig.job(waits) or {})["user"] == "alice"
+    eventually(lambda: empty(rig))
+
+
 def test_what_cannot_be_waited_for_is_one_line_and_nothing_is_kept(rig: Rig) -> None:
     mine, nobody = str(uuid.uuid4()), str(uuid.uuid4())
     others = rig.submit(jobspec=shell("true"), token=rig.issue("bob", "submit", ("*",)))["id"]

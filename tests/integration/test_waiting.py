@@ -160,7 +160,7 @@ def test_a_waiting_job_is_cancelled_at_once(rig: Rig) -> None:
     full(rig, "blue")
     _, job = waiting(rig)
     rig.rpc.call({"op": "cancel", "ids": [job], "reason": "changed my mind"})
-    assert rig.until(job, "cancelled", 30)["detail"] == "changed my mind"
+    assert rig.until(job, "cancelled", 5)["detail"] == "changed my mind"
     report(rig, "blue", 4)
     assert rig.jobs_of("blue").take(1, 0.5) == []
     assert rig.submit(jobspec=shell("true"))["status"] == "assigned"
@@ -169,14 +169,14 @@ def test_a_waiting_job_is_cancelled_at_once(rig: Rig) -> None:
 def test_a_waiting_job_that_expires_ends_on_time(rig: Rig) -> None:
     full(rig, "blue")
     _, job = waiting(rig, expires=time.time() + 1.0)
-    assert rig.until(job, "expired", 30)["code"] == "expired"
+    assert rig.until(job, "expired", 5)["code"] == "expired"
 
 
 def test_revoking_ends_what_waits(rig: Rig) -> None:
     full(rig, "blue")
     _, job = waiting(rig)
     rig.rpc.call({"op": "revoke", "sub": "alice"})
-    rig.until(job, "denied", 30)
+    rig.until(job, "denied", 5)
 
 
 def test_jobs_of_others_do_not_wait_behind_what_does_not_fit(rig: Rig) -> None:

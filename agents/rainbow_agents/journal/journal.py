@@ -2,7 +2,7 @@
 
 Keyed by (job id, attempt). Two agents of one cluster share one journal: every step that could start a job is a
 compare-and-set on the row, so that of two that have the same delivery one stands down. `claim` names one try to
-submit; whoever claims last owns the row, and what an older claim brought about is never released.
+submit: the last claim owns the row, and what an older one submitted is never released.
 
     taken(claim) → accepted(handle) → [released] → running → completed | failed | cancelled | lost
          └→ rejected | cancelled | returned (nothing came of it; as if it had never been taken)
@@ -96,7 +96,7 @@ class Journal:
         """Write down that these (mark, user, name, priority) are about to be submitted; each counts as one try. The
         `grants` of their dispatches go with all their events.
 
-        Gives the marks that may be: not those that somebody else brought further meanwhile.
+        Returns the keys that may be: not those that another agent has moved on meanwhile.
         """
         now = self._clock()
         taken = set()
@@ -172,7 +172,7 @@ class Journal:
         return out
 
     def release(self, marks: Sequence[SubmissionKey], sent: Sequence[Pending]) -> list[Row]:
-        """The events are confirmed and the deliveries still ours: the jobs may start. Gives the rows to release."""
+        """Note that jobs may start: their events are confirmed, and their deliveries are held. Returns their rows."""
         out = []
         with self._file.write() as db:
             self.outbox.forget(db, sent)
@@ -190,7 +190,7 @@ class Journal:
     def progress(self, happenings: Sequence[Started | Ended]) -> tuple[int, list[Started | Ended]]:
         """Write down what the executor told of jobs, with an event for each change.
 
-        Gives how many changed something, and those of which nothing is known (yet).
+        Returns how many changed something, and those about jobs that are not known (yet).
         """
         now = self._clock()
         changed, unknown = 0, []
@@ -230,7 +230,7 @@ class Journal:
         return out
 
     def drop(self, rows: Sequence[Row], detail: str) -> list[Row]:
-        """Held jobs whose attempt is no longer ours to run: they end here, and nobody is told (the ledger knows)."""
+        """End held jobs whose attempt now belongs to another cluster. No event is sent: the ledger has it."""
         now = self._clock()
         out = []
         with self._file.write() as db:
@@ -265,7 +265,7 @@ class Journal:
     # -- cancels -----------------------------------------------------------------------------------------------------
 
     def cancel(self, wanted: Sequence[tuple[str, int, str]]) -> list[Row]:
-        """Remember to cancel these (id, attempt or 0 for any, reason). Gives the jobs that are here now.
+        """Remember to cancel these (id, attempt or 0 for any, reason). Returns the jobs that are here now.
 
         Held for jobs that have not arrived yet; an attempt that is over stays as it is.
         """
@@ -291,7 +291,7 @@ class Journal:
         return out
 
     def prune(self, keep: float) -> int:
-        """Forget jobs and cancels that are over for `keep` seconds. Gives how many jobs."""
+        """Forget jobs and cancels that ended more than `keep` seconds ago. Returns the number of jobs."""
         limit = self._clock() - keep
         with self._file.write() as db:
             return _prune(db, limit)
@@ -355,7 +355,7 @@ def _row(db: sqlite3.Connection, job: str, attempt: int) -> Row | None:
 
 
 def _standing(db: sqlite3.Connection, mark: SubmissionKey) -> tuple[Row | None, bool, str | None]:
-    """A job, whether the scheduler has assigned it anew as far as we were told, and why it is to be cancelled."""
+    """A job, whether the scheduler has assigned it again as far as we were told, and why it is to be cancelled."""
     found = db.execute(_STANDING, (mark.id, mark.attempt)).fetchone()
     return (to_row(found[:-2]), bool(found[-2]), found[-1]) if found else (None, False, None)
 

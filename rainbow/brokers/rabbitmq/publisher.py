@@ -85,7 +85,7 @@ class Publisher:
         self._down: RainbowError | None = None
         self.blocked: str | None = None
         self._blocked_long = False
-        #: Whoever waits for answers to what is published here.
+        #: Those who wait for answers to what is published here.
         self.replies = ReplySinks()
         #: Asked to renew the secret when the broker says that ours has run out.
         self.on_expired_secret: Any = None

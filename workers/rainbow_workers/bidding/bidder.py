@@ -123,7 +123,8 @@ class Bidding(Task):
             else:
                 known = self._rounds.get(begun.job.id)
                 if known is not None and known.job.user != begun.job.user:
-                    decided.append(ticket)  # one of them has taken the id: the ledger says which
+                    # Another user's job under this id: when the bids for the first are in, the ledger has it.
+                    consumer.requeue([delivery])
                     continue
                 if known is not None:
                     stays, goes = of_two(known.ticket, ticket)

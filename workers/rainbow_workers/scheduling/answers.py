@@ -8,9 +8,12 @@ from functools import lru_cache
 from itertools import islice
 from typing import Any
 
+from rainbow import codec
+from rainbow.brokers.base import Message
 from rainbow.models.job import JobEvent, JobRecord, Reason
 from rainbow_workers.scheduling.decide import Decision, Job
 from rainbow_workers.scheduling.looked import seen
+from rainbow_workers.scheduling.pending_job import PendingJob
 
 
 def happened(job: Job, state: Any, now: float, **more: Any) -> JobEvent:
@@ -74,3 +77,9 @@ def looked(decision: Decision) -> Mapping[str, Any]:
     """What it says of the clusters: the same object for jobs of one kind, as long as nothing changes."""
     d = decision
     return d.looked or seen(d.clusters, d.total_clusters, d.total_matches, d.reasons)
+
+
+def to_submitter(pending: PendingJob, body: Mapping[str, Any]) -> Message:
+    """`body` as an answer to the address that came with a submission. An address that is gone loses nothing."""
+    correlation = pending.correlation_id or pending.id
+    return Message("", pending.reply_to or "", codec.encode_json(body), correlation_id=correlation, mandatory=False)

@@ -13,9 +13,7 @@ from __future__ import annotations
 
 import queue
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable, Sequence
 
 from rainbow import codec, topology
 from rainbow.brokers.base import Broker, Consumer, Delivery, Message, Receipt
@@ -25,10 +23,11 @@ from rainbow_workers.clusters.cache import ClusterCache
 from rainbow_workers.clusters.sync import CacheSync
 from rainbow_workers.events import news, recorded_events, stands
 from rainbow_workers.keys import ClusterKeys
-from rainbow_workers.scheduling.answers import answer, first_answer, happened
+from rainbow_workers.scheduling.answers import answer, first_answer, happened, to_submitter
+from rainbow_workers.scheduling.awaiting import Awaiting, Entry
 from rainbow_workers.scheduling.decide import Decision, Job
 from rainbow_workers.scheduling.outgoing import Outgoing
-from rainbow_workers.scheduling.pending_job import PendingJob
+from rainbow_workers.scheduling.pending_job import PendingJob, of_two
 from rainbow_workers.scheduling.submissions import SubmissionReader
 from rainbow_workers.stores.base import Dependent, Progress, Store
 from rainbow_workers.stores.history import DEPENDENCY
@@ -51,22 +50,6 @@ _HELD_MOST = 600.0
 _TURN_FIRST, _TURN_MISSED, _TURN_MOST = 1.0, 5.0, 60.0
 #: Jobs looked at, or given back, in one go.
 _BATCH = 500
-
-
-@dataclass(slots=True, eq=False)
-class _Entry:
-    """A job in the window. `open` are the jobs that it still waits for, with the schemes. It is due at `look_at`."""
-
-    pending: PendingJob
-    job: Job
-    open: dict[str, list[str]]
-    since: float
-    look_at: float
-    #: Why it is no job: what it waits for is not known.
-    unknown: str = ""
-
-    def dependent(self, others: Iterable[str]) -> Dependent:
-        return Dependent(self.job.id, self.job.user, list(others))
 
 
 class Dependents(Task):
@@ -96,9 +79,7 @@ class Dependents(Task):
         self._size = window
         self._clock = clock
         self._consumer: Consumer | None = None
-        self._window: dict[str, _Entry] = {}
-        #: Job -> those in the window that wait for it.
-        self._waiting_for: dict[str, set[str]] = {}
+        self._window = Awaiting()
         self._since = ""
         self._moved: list[str] = []
         #: Those that left, to be forgotten by the store: put in by the broker's thread.
@@ -145,15 +126,16 @@ class Dependents(Task):
     def abandon(self) -> list[Delivery]:
         jobs, self._at_hand = self._at_hand, []
         for pending in jobs:
-            self._remove(pending.id)
+            self._window.remove(pending.id)
         return [pending.delivery for pending in jobs]
 
     # -- the window -----------------------------------------------------------------------------------------
 
-    def _take(self, deliveries: Sequence[Delivery], consumer: Consumer, now: float) -> list[_Entry]:
-        arrived: list[_Entry] = []
+    def _take(self, deliveries: Sequence[Delivery], consumer: Consumer, now: float) -> list[Entry]:
+        arrived: list[Entry] = []
         elsewhere: list[PendingJob] = []
         again: list[PendingJob] = []
+        strangers: list[PendingJob] = []
         for delivery in deliveries:
             pending = self._reader.read(delivery)
             self._at_hand.append(pending)
@@ -161,21 +143,38 @@ class Dependents(Task):
             if job is None or not job.after:
                 elsewhere.append(pending)  # nothing to wait with: the scheduler says what is wrong
                 continue
-            if pending.id in self._window and not delivery.redelivered:
+            known = self._window.get(pending.id)
+            if known is not None and known.job.user != job.user:
+                stays, goes = self._owner_first(known.pending, pending)
+                strangers.append(goes)
+                if stays is not pending:
+                    continue
+            elif known is not None and not delivery.redelivered:
                 again.append(pending)
                 continue
-            self._remove(pending.id)  # it came again: its older delivery is of a channel that is gone
-            open_: dict[str, list[str]] = {}
-            for scheme, other in job.after:
-                open_.setdefault(other, []).append(scheme)
-                self._waiting_for.setdefault(other, set()).add(job.id)
-            entry = self._window[job.id] = _Entry(pending, job, open_, now, now + _AGAIN)
-            arrived.append(entry)
+            elif known is not None:
+                stays, goes = of_two(known.pending, pending)
+                consumer.ack([goes.delivery])
+                if stays is not pending:
+                    continue
+            arrived.append(self._window.add(pending, job, now, now + _AGAIN))
         if elsewhere:
             self._send(elsewhere, [_as_it_came(p.delivery) for p in elsewhere], consumer)
         if again:
             self._answer_again(again, consumer)
+        for pending in strangers:
+            assert pending.job is not None
+            pending.job.freed_at = now
+        if strangers:
+            taken = [self._outgoing.freed(p, f"job id {p.id} is taken: use a new UUID") for p in strangers]
+            self._send(strangers, taken, consumer)
         return arrived
+
+    def _owner_first(self, known: PendingJob, came: PendingJob) -> tuple[PendingJob, PendingJob]:
+        """Two users' jobs under one id: the one that the ledger has, else the one that came first; then the other."""
+        assert came.job is not None
+        [record] = self._store.jobs.get([came.id])
+        return (came, known) if record is not None and record.user == came.job.user else (known, came)
 
     def _answer_again(self, jobs: Sequence[PendingJob], consumer: Consumer) -> None:
         """Their submitters sent them twice: they wait already."""
@@ -184,41 +183,29 @@ class Dependents(Task):
         for pending, record in zip(jobs, records, strict=True):
             if pending.reply_to:
                 known = record or JobRecord(id=pending.id, state="submitted")
-                answers.append(_reply(pending, first_answer(pending.id, known)))
+                answers.append(to_submitter(pending, first_answer(pending.id, known)))
         self._broker.publish(answers).then(lambda _: consumer.ack([p.delivery for p in jobs]))
-
-    def _remove(self, job_id: str) -> None:
-        entry = self._window.pop(job_id, None)
-        if entry is None:
-            return
-        for _, other in entry.job.after:
-            waiting = self._waiting_for.get(other)
-            if waiting is not None:
-                waiting.discard(job_id)
-                if not waiting:
-                    del self._waiting_for[other]
 
     def _clear(self) -> None:
         self._window.clear()
-        self._waiting_for.clear()
         self._moved = []
 
     # -- looking --------------------------------------------------------------------------------------------
 
     def _hear(self, moved: Sequence[str], now: float) -> None:
         """Look at those who wait for jobs that started or ended, and at those that were ended while they waited."""
-        asked: dict[str, list[str]] = {}
-        ended: list[_Entry] = []
+        asked: dict[Entry, list[str]] = {}
+        ended: list[Entry] = []
         for job_id in dict.fromkeys(moved):
-            if job_id in self._window:
-                ended.append(self._window[job_id])
-            waiting = self._waiting_for.get(job_id)
-            for name in waiting or ():
-                asked.setdefault(name, []).append(job_id)
-            if not waiting and job_id not in self._window:
+            own, waiting = self._window.get(job_id), self._window.waiting_for(job_id)
+            if own is not None:
+                ended.append(own)
+            for entry in waiting:
+                asked.setdefault(entry, []).append(job_id)
+            if not waiting and own is None:
                 # Those that wait for it may be further back in the queue.
                 self._turn_at = min(self._turn_at, now + _TURN_MISSED)
-        entries = [(self._window[name], others) for name, others in asked.items()]
+        entries = list(asked.items())
         for start in range(0, len(entries), _BATCH):
             part = entries[start : start + _BATCH]
             found = self._store.dependencies.await_([e.dependent(others) for e, others in part])
@@ -227,14 +214,14 @@ class Dependents(Task):
             self._settle([entry for entry, _ in part], now)
         self._look([e for e in ended if self._window.get(e.job.id) is e], now)
 
-    def _look(self, entries: Sequence[_Entry], now: float) -> None:
+    def _look(self, entries: Sequence[Entry], now: float) -> None:
         """Ask for all that they wait for, and for their own records. Those that are new are recorded."""
         for start in range(0, len(entries), _BATCH):
             part = entries[start : start + _BATCH]
             # In this order: one that is cancelled after the second is told of.
             found = self._store.dependencies.await_([e.dependent(e.open) for e in part])
             records = self._store.jobs.get([e.job.id for e in part])
-            fresh: list[_Entry] = []
+            fresh: list[Entry] = []
             for entry, progress, record in zip(part, found, records, strict=True):
                 unknown = self._advance(entry, list(entry.open), progress)
                 # The store that lost its data does not say when it hears again of a job.
@@ -250,7 +237,7 @@ class Dependents(Task):
             self._record(fresh, now)
             self._settle(part, now)
 
-    def _advance(self, entry: _Entry, others: Sequence[str], progress: Sequence[Progress | None]) -> str:
+    def _advance(self, entry: Entry, others: Sequence[str], progress: Sequence[Progress | None]) -> str:
         """Note how far these jobs are. Returns the first dependency on one that is not known."""
         unknown = ""
         for other, seen in zip(others, progress, strict=True):
@@ -275,7 +262,7 @@ class Dependents(Task):
         """Whether the store may have known, when this job came, what it does not know now."""
         return job.submitted_at <= self._world.known_since or self._world.remembering(now) > 0
 
-    def _record(self, entries: Sequence[_Entry], now: float) -> None:
+    def _record(self, entries: Sequence[Entry], now: float) -> None:
         """Record that they wait, and tell."""
         if not entries:
             return
@@ -291,13 +278,13 @@ class Dependents(Task):
             if result.record.cancel_requested:
                 entry.open.clear()
             elif result.applied and entry.pending.reply_to and event.answer is not None:
-                messages.append(_reply(entry.pending, event.answer))
+                messages.append(to_submitter(entry.pending, event.answer))
         if messages:
             self._broker.publish(messages)
 
     # -- leaving --------------------------------------------------------------------------------------------
 
-    def _settle(self, entries: Sequence[_Entry], now: float) -> None:
+    def _settle(self, entries: Sequence[Entry], now: float) -> None:
         """Send those on that do not wait any more."""
         assert self._consumer is not None
         leaving = [e for e in entries if not e.open or e.job.unmet or e.unknown]
@@ -305,7 +292,7 @@ class Dependents(Task):
             return
         for entry in leaving:
             entry.job.freed_at = now
-            self._remove(entry.job.id)
+            self._window.remove(entry.job.id)
         self._turn_after = _TURN_FIRST
         self._send(
             [e.pending for e in leaving], [self._outgoing.freed(e.pending, e.unknown) for e in leaving], self._consumer
@@ -327,12 +314,12 @@ class Dependents(Task):
     def _tidy(self, consumer: Consumer, now: float) -> None:
         if self._epoch != self._world.epoch:
             self._epoch = self._world.epoch
-            for entry in self._window.values():
+            for entry in self._window:
                 entry.look_at = now
-        due: list[_Entry] = []
-        old: list[_Entry] = []
-        late: list[_Entry] = []
-        for entry in self._window.values():
+        due: list[Entry] = []
+        old: list[Entry] = []
+        late: list[Entry] = []
+        for entry in self._window:
             expires = entry.job.expires_at
             if expires is not None and now > expires:
                 late.append(entry)
@@ -348,7 +335,7 @@ class Dependents(Task):
             if not self._turn_at:
                 self._turn_at = now + self._turn_after
             elif now >= self._turn_at:
-                old = list(self._window.values()) if self._broker.stats(self.queue).messages else old
+                old = list(self._window) if self._broker.stats(self.queue).messages else old
                 self._turn_after = min(_TURN_MOST, 2 * self._turn_after)
                 self._turn_at = now + self._turn_after
         else:
@@ -356,10 +343,10 @@ class Dependents(Task):
         for start in range(0, len(old), _BATCH):
             self._give_back(old[start : start + _BATCH], consumer)
 
-    def _give_back(self, entries: Sequence[_Entry], consumer: Consumer) -> None:
+    def _give_back(self, entries: Sequence[Entry], consumer: Consumer) -> None:
         """To the end of the queue, as a new message: a requeued one counts as a failed delivery, and comes first."""
         for entry in entries:
-            self._remove(entry.job.id)
+            self._window.remove(entry.job.id)
         jobs = [e.pending for e in entries]
         self._send(jobs, [self._outgoing.to_dependents(p) for p in jobs], consumer)
 
@@ -378,17 +365,12 @@ def _as_it_came(d: Delivery) -> Message:
     )
 
 
-def _reply(pending: PendingJob, body: Mapping[str, Any]) -> Message:
-    correlation = pending.correlation_id or pending.id
-    return Message("", pending.reply_to or "", codec.encode_json(body), correlation_id=correlation, mandatory=False)
-
-
 def _waits(record: JobRecord, job: Job) -> bool:
     """Whether the record is of this job, and says that it waits."""
     return record.user in (None, job.user) and record.state in ("held", "submitted") and not record.cancel_requested
 
 
-def _detail(entry: _Entry, most: int = 3) -> str:
+def _detail(entry: Entry, most: int = 3) -> str:
     names = written((scheme, other) for other, schemes in entry.open.items() for scheme in schemes)
     more = f" and {len(names) - most} more" if len(names) > most else ""
     return f"waits for {', '.join(names[:most])}{more}"

@@ -7,7 +7,6 @@ from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
-from rainbow import codec
 from rainbow.brokers.base import Broker, Message
 from rainbow.errors import TooManyRequests
 from rainbow.models.cluster import Revocation
@@ -16,7 +15,15 @@ from rainbow_workers import dead_letters
 from rainbow_workers.clusters.cache import ClusterCache
 from rainbow_workers.events import news, recorded_event, recorded_events, stands
 from rainbow_workers.keys import ClusterKeys
-from rainbow_workers.scheduling.answers import answer, assigned, first_answer, happened, summed_up, told_of
+from rainbow_workers.scheduling.answers import (
+    answer,
+    assigned,
+    first_answer,
+    happened,
+    summed_up,
+    to_submitter,
+    told_of,
+)
 from rainbow_workers.scheduling.decide import Decision, Job
 from rainbow_workers.scheduling.fair_share import FairShare
 from rainbow_workers.scheduling.outgoing import Outgoing
@@ -210,15 +217,7 @@ class Publishing:
 
     def _reply(self, pending: PendingJob, body: dict[str, Any]) -> None:
         if pending.reply_to:
-            pending.messages.append(
-                Message(
-                    "",
-                    pending.reply_to,
-                    codec.encode_json(body),
-                    correlation_id=pending.correlation_id or pending.id,
-                    mandatory=False,
-                )
-            )
+            pending.messages.append(to_submitter(pending, body))
 
     # -- recording, publishing, settling ---------------------------------------------------------------------
 
