@@ -170,6 +170,21 @@ def test_whole_chains_are_submitted_at_once_in_any_order(rig: Rig) -> None:
     ended(rig, ids)
 
 
+@pytest.mark.parametrize("order", ["forward", "backward"])
+def test_a_chain_that_was_submitted_while_no_scheduler_ran(rig: Rig, order: str) -> None:
+    """All of it is read at once, and no part of it waits until the part before it is looked at again."""
+    rig.service.stop()
+    ids = [str(uuid.uuid4()) for _ in range(40)]
+    chain = list(zip([None, *ids], ids, strict=False))
+    sent = [
+        rig.send(jobspec=shell("true"), id=one, **({"dependency": f"afterok:{before}"} if before else {}))
+        for before, one in (chain if order == "forward" else reversed(chain))
+    ]
+    rig.restart()
+    assert [rig.answer(s)["status"] for s in sent].count("held") == 39
+    assert {(rig.job(one) or {})["state"] for one in ids[1:]} == {"held"}
+
+
 def test_dependencies_of_flux_and_nextgen_and_a_time(rig: Rig) -> None:
     first = job(rig)["id"]
     begin = time.time() + 1.5

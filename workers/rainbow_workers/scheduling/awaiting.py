@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 
+from rainbow.models.dependencies import judge
 from rainbow_workers.scheduling.decide import Job
 from rainbow_workers.scheduling.pending_job import PendingJob
-from rainbow_workers.stores.base import Dependent
+from rainbow_workers.stores.base import Dependent, Progress
 
 
 @dataclass(slots=True, eq=False)
@@ -18,6 +19,7 @@ class Entry:
         open: The jobs that it still waits for, with the schemes.
         since: When it came in.
         look_at: When it is due to be looked at.
+        missing: Its dependencies on jobs that were not known when it was looked at last, as ``SCHEME:ID``.
         unknown: Why it is no job: what it waits for is not known.
     """
 
@@ -26,10 +28,33 @@ class Entry:
     open: dict[str, list[str]]
     since: float
     look_at: float
+    missing: list[str] = field(default_factory=list)
     unknown: str = ""
 
     def dependent(self, others: Iterable[str]) -> Dependent:
         return Dependent(self.job.id, self.job.user, list(others))
+
+    def advance(self, others: Sequence[str], progress: Sequence[Progress | None]) -> None:
+        """Note how far these jobs are, None for those that are not known."""
+        self.missing = []
+        for other, seen in zip(others, progress, strict=True):
+            schemes = self.open.get(other)
+            if schemes is None:
+                continue  # it happened before
+            if seen is None:
+                self.missing.append(f"{schemes[0]}:{other}")
+                continue
+            left: list[str] = []
+            for scheme in schemes:
+                met = judge(scheme, seen.state, started=seen.started, ended=seen.ended)
+                if met is None:
+                    left.append(scheme)
+                elif not met:
+                    self.job.unmet = f"{scheme}:{other} can never be met: that job ended as {seen.state}"
+            if left:
+                self.open[other] = left
+            else:
+                self.open.pop(other, None)
 
 
 class Awaiting:

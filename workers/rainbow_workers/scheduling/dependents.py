@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 
 from rainbow import codec, topology
 from rainbow.brokers.base import Broker, Consumer, Delivery, Message, Receipt
-from rainbow.models.dependencies import judge, written
+from rainbow.models.dependencies import written
 from rainbow.models.job import JobEvent, JobRecord
 from rainbow_workers.clusters.cache import ClusterCache
 from rainbow_workers.clusters.sync import CacheSync
@@ -29,7 +29,7 @@ from rainbow_workers.scheduling.decide import Decision, Job
 from rainbow_workers.scheduling.outgoing import Outgoing
 from rainbow_workers.scheduling.pending_job import PendingJob, of_two
 from rainbow_workers.scheduling.submissions import SubmissionReader
-from rainbow_workers.stores.base import Dependent, Progress, Store
+from rainbow_workers.stores.base import Dependent, Store
 from rainbow_workers.stores.history import DEPENDENCY
 from rainbow_workers.worker import Task
 
@@ -210,62 +210,57 @@ class Dependents(Task):
             part = entries[start : start + _BATCH]
             found = self._store.dependencies.await_([e.dependent(others) for e, others in part])
             for (entry, others), progress in zip(part, found, strict=True):
-                self._advance(entry, others, progress)
+                entry.advance(others, progress)
             self._settle([entry for entry, _ in part], now)
         self._look([e for e in ended if self._window.get(e.job.id) is e], now)
 
     def _look(self, entries: Sequence[Entry], now: float) -> None:
-        """Ask for all that they wait for, and for their own records. Those that are new are recorded."""
-        for start in range(0, len(entries), _BATCH):
-            part = entries[start : start + _BATCH]
-            # In this order: one that is cancelled after the second is told of.
-            found = self._store.dependencies.await_([e.dependent(e.open) for e in part])
-            records = self._store.jobs.get([e.job.id for e in part])
-            fresh: list[Entry] = []
-            for entry, progress, record in zip(part, found, records, strict=True):
-                unknown = self._advance(entry, list(entry.open), progress)
-                # The store that lost its data does not say when it hears again of a job.
-                entry.look_at = now + (_ANEW if unknown else _AGAIN)
-                if record is not None and not _waits(record, entry.job):
-                    entry.open.clear()  # it ended, or went on: the scheduler knows what to say
-                elif record is None and unknown and not self._forgotten(entry.job, now):
-                    entry.look_at = now + _SOON
-                    if now - entry.job.submitted_at > GRACE:
-                        entry.unknown = f"dependency {unknown}: no such job (or it is another user's)"
-                elif record is None and entry.open and not entry.job.unmet:
-                    fresh.append(entry)
-            self._record(fresh, now)
-            self._settle(part, now)
+        """Ask for all that they wait for, and for their own records. Those that are new are recorded, and behind them
+        those that waited for these to be known: so a whole chain at once, whatever its order.
+        """
+        todo = list(entries)
+        looked: dict[Entry, None] = {}
+        while todo:
+            part, todo = todo[:_BATCH], todo[_BATCH:]
+            looked.update(dict.fromkeys(part))
+            todo = [*self._look_at(part, now), *todo]
+        for start in range(0, len(looked), _BATCH):
+            self._settle(list(looked)[start : start + _BATCH], now)
 
-    def _advance(self, entry: Entry, others: Sequence[str], progress: Sequence[Progress | None]) -> str:
-        """Note how far these jobs are. Returns the first dependency on one that is not known."""
-        unknown = ""
-        for other, seen in zip(others, progress, strict=True):
-            schemes = entry.open.get(other, [])
-            if seen is None:
-                unknown = unknown or f"{schemes[0]}:{other}"
-                continue
-            left: list[str] = []
-            for scheme in schemes:
-                met = judge(scheme, seen.state, started=seen.started, ended=seen.ended)
-                if met is None:
-                    left.append(scheme)
-                elif not met:
-                    entry.job.unmet = f"{scheme}:{other} can never be met: that job ended as {seen.state}"
-            if left:
-                entry.open[other] = left
-            else:
-                entry.open.pop(other, None)
-        return unknown
+    def _look_at(self, part: Sequence[Entry], now: float) -> list[Entry]:
+        """Look at these. Returns those in the window for which a job that they wait for is known since."""
+        # In this order: one that is cancelled after the second is told of.
+        found = self._store.dependencies.await_([e.dependent(e.open) for e in part])
+        records = self._store.jobs.get([e.job.id for e in part])
+        fresh: list[Entry] = []
+        for entry, progress, record in zip(part, found, records, strict=True):
+            entry.advance(list(entry.open), progress)
+            entry.unknown = ""
+            # The store that lost its data does not say when it hears again of a job.
+            entry.look_at = now + (_ANEW if entry.missing else _AGAIN)
+            if record is not None and not _waits(record, entry.job):
+                entry.open.clear()  # it ended, or went on: the scheduler knows what to say
+            elif record is None and entry.missing and not self._forgotten(entry.job, now):
+                entry.look_at = now + _SOON
+                if now - entry.since > GRACE:
+                    entry.unknown = f"dependency {entry.missing[0]}: no such job (or it is another user's)"
+            elif record is None and entry.open and not entry.job.unmet:
+                fresh.append(entry)
+        return [
+            behind
+            for entry in self._record(fresh, now)
+            for behind in self._window.waiting_for(entry.job.id)
+            if behind.job.user == entry.job.user and any(m.endswith(entry.job.id) for m in behind.missing)
+        ]
 
     def _forgotten(self, job: Job, now: float) -> bool:
         """Whether the store may have known, when this job came, what it does not know now."""
         return job.submitted_at <= self._world.known_since or self._world.remembering(now) > 0
 
-    def _record(self, entries: Sequence[Entry], now: float) -> None:
-        """Record that they wait, and tell."""
+    def _record(self, entries: Sequence[Entry], now: float) -> list[Entry]:
+        """Record that they wait, and tell. Returns those that the ledger has now."""
         if not entries:
-            return
+            return []
         events: list[JobEvent] = []
         for entry in entries:
             detail = _detail(entry)
@@ -281,6 +276,7 @@ class Dependents(Task):
                 messages.append(to_submitter(entry.pending, event.answer))
         if messages:
             self._broker.publish(messages)
+        return [entry for entry, (event, result) in zip(entries, written_, strict=True) if stands(event, result)]
 
     # -- leaving --------------------------------------------------------------------------------------------
 
