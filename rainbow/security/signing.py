@@ -6,6 +6,7 @@ another's nor use an old registration's. The header names the ring's `kid`, so t
 
 from __future__ import annotations
 
+import hashlib
 import hmac
 from collections.abc import Mapping
 from functools import lru_cache
@@ -14,6 +15,8 @@ from rainbow.errors import BadSignature
 from rainbow.security.tokens import KeyRing
 
 HEADER = "rainbow-signature"
+
+_INNER, _OUTER = (bytes(byte ^ pad for byte in range(256)) for pad in (0x36, 0x5C))
 
 
 def derive(master: bytes, purpose: str, *parts: str) -> bytes:
@@ -31,19 +34,19 @@ def cluster_keys(ring: KeyRing, cluster: str, registration: str) -> dict[str, by
 
 
 @lru_cache(maxsize=4096)
-def _begun(key: bytes) -> hmac.HMAC:
-    return hmac.new(key, digestmod="sha256")
+def _begun(key: bytes) -> tuple[hashlib._Hash, hashlib._Hash]:
+    """SHA-256 over the inner and the outer padded key (RFC 2104)."""
+    block = (hashlib.sha256(key).digest() if len(key) > 64 else key).ljust(64, b"\0")
+    return hashlib.sha256(block.translate(_INNER)), hashlib.sha256(block.translate(_OUTER))
 
 
 def _tag(key: bytes, data: bytes) -> bytes:
-    """HMAC-SHA256 with a prepared key.
-
-    Half the time of `hmac.digest`, which prepares the key on each call and releases the interpreter lock however short
-    the data is.
-    """
-    made = _begun(key).copy()
-    made.update(data)
-    return made.digest()
+    """HMAC-SHA256 with a prepared key: half the time of a copied `hmac.HMAC`, and a job is signed three times."""
+    inner, outer = _begun(key)
+    inner, outer = inner.copy(), outer.copy()
+    inner.update(data)
+    outer.update(inner.digest())
+    return outer.digest()
 
 
 def sign(keys: Mapping[str, bytes], body: bytes) -> str:

@@ -9,8 +9,7 @@ from __future__ import annotations
 import base64
 import binascii
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgpack
 
@@ -18,8 +17,7 @@ from rainbow.errors import BadSignature
 from rainbow.security import signing
 
 
-@dataclass(frozen=True, slots=True)
-class Grant:
+class Grant(NamedTuple):
     """Attempt `attempt` of job `id` belongs to `registration` of `cluster`.
 
     `epoch` is the epoch of the store at the assignment; times are seconds since 1970.
@@ -42,20 +40,7 @@ def issue(keys: Mapping[str, bytes], grant: Grant) -> str:
     Returns:
         ``KID:SIGNATURE:DATA``, about 300 characters of ASCII.
     """
-    data: bytes = msgpack.packb(
-        (
-            grant.id,
-            grant.attempt,
-            grant.cluster,
-            grant.registration,
-            grant.user,
-            grant.name,
-            grant.submitted_at,
-            grant.assigned_at,
-            grant.epoch,
-        ),
-        unicode_errors="surrogatepass",
-    )
+    data: bytes = msgpack.packb(grant, unicode_errors="surrogatepass")
     return f"{signing.sign(keys, data)}:{base64.b64encode(data).decode()}"
 
 

@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
+from rainbow.jobspec import Jobspec
 from rainbow.jobspec.request import Demand
 from rainbow.models.shares import DEFAULT_ACCOUNT
 from rainbow_workers.clusters.cache import ClusterCache
@@ -63,6 +64,8 @@ class FairShare:
         self._run_times: Mapping[str, float] = {}
         self._run_time = 0.0
         self._totals = Demand()
+        #: What jobs of one kind cost, until the next exchange with the store.
+        self._known: dict[tuple[int, str, str | None], tuple[float, float, bool, Jobspec]] = {}
         self._next = 0.0
         #: What is set for whom.
         self.table = ShareTable(policy)
@@ -73,19 +76,30 @@ class FairShare:
 
     def cost(self, job: Job, cluster: str | None = None) -> float:
         """What a job is charged on `cluster`: share of everything there is, times seconds."""
-        return self._part(job) * self._seconds(job, cluster)[0]
+        part, seconds, _, _ = self._terms(job, cluster)
+        return part * seconds
 
     def charge(self, job: Job, cluster: str | None = None) -> None:
         """The job was dispatched to `cluster`."""
-        part, payer = self._part(job), job.payer
-        seconds, measured = self._seconds(job, cluster)
+        payer = job.payer
+        part, seconds, measured, _ = self._terms(job, cluster)
+        cost = part * seconds
         with self._lock:
-            self._new[payer] = self._new.get(payer, 0.0) + part * seconds
-            self._users[payer] = self._users.get(payer, 0.0) + part * seconds
-            self._accounts[job.account] = self._accounts.get(job.account, 0.0) + part * seconds
+            self._new[payer] = self._new.get(payer, 0.0) + cost
+            self._users[payer] = self._users.get(payer, 0.0) + cost
+            self._accounts[job.account] = self._accounts.get(job.account, 0.0) + cost
             if not measured and cluster is not None and len(self._guessed) < _GUESSES:
                 parts, charged = self._guessed.get((payer, cluster), (0.0, 0.0))
-                self._guessed[payer, cluster] = parts + part, charged + part * seconds
+                self._guessed[payer, cluster] = parts + part, charged + cost
+
+    def _terms(self, job: Job, cluster: str | None) -> tuple[float, float, bool, Jobspec]:
+        """The job's share of all clusters, how long it is expected to run, and whether that was measured."""
+        key = (id(job.jobspec), job.user, cluster)
+        known = self._known.get(key)
+        if known is None:
+            # The jobspec is kept with it: its id is of no other for as long.
+            known = self._known[key] = (self._part(job), *self._seconds(job, cluster), job.jobspec)
+        return known
 
     def _part(self, job: Job) -> float:
         """The job's dominant share of all clusters."""
@@ -154,6 +168,7 @@ class FairShare:
             for payer, cost in self._new.items():
                 usage[payer] = usage.get(payer, 0.0) + cost
             self._users, self._accounts = usage, _by_account(usage)
+            self._known = {}
             self._run_times = run_times
             of_users = [seconds for name, seconds in run_times.items() if BETWEEN not in name]
             self._run_time = sum(of_users) / len(of_users) if of_users else 0.0

@@ -65,10 +65,15 @@ class Limits:
 
     def written(self, job: Job) -> None:
         """What was decided is in the ledger now, or was given up."""
+        if not self._decided:
+            return
         for key in _keys(job.payer):
-            if self._decided[key] > 0:
-                self._decided[key] -= 1
+            if key in self._decided:
                 self._written[key] += 1
+                if self._decided[key] > 1:
+                    self._decided[key] -= 1
+                else:
+                    del self._decided[key]
 
     def full(self, job: Job) -> str:
         """Why no more jobs like this one may be on clusters now; empty if they may."""

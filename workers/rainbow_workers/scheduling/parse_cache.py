@@ -48,7 +48,7 @@ class ParseCache:
 
 
 def _split(body: bytes) -> tuple[str | None, tuple[bytes, bytes]]:
-    found = _ID.search(body)
+    found = _ID.search(body, max(0, body.find(b'"id"')))
     if found is None:
         return None, (body, b"")
     start, end = found.span(1)

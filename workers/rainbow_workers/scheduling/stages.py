@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from rainbow.brokers.base import Delivery, Message, Receipt
 from rainbow.models.job import JobRecord
@@ -36,8 +37,7 @@ class Decided:
                 yield at, pending.job, decision
 
 
-@dataclass(frozen=True, slots=True)
-class Outcome:
+class Outcome(NamedTuple):
     """The ledger's answer to one assignment: the record that prevents it, or None; `repeated` if it stood before."""
 
     standing: JobRecord | None

@@ -87,4 +87,5 @@ def placement(batch: Sequence[Assignment], room: Mapping[str, Demand], prefix: s
 
 def _tally(batch: Sequence[Assignment]) -> Counter[str]:
     """How many jobs more are on clusters, by field of the tally."""
-    return Counter(BETWEEN.join(("r", a.account, a.user)) for a in batch if a.account is not None)
+    payers = Counter((a.account, a.user) for a in batch)
+    return Counter({BETWEEN.join(("r", account, user)): n for (account, user), n in payers.items() if account is not None})
