@@ -88,4 +88,4 @@ def placement(batch: Sequence[Assignment], room: Mapping[str, Demand], prefix: s
 def _tally(batch: Sequence[Assignment]) -> Counter[str]:
     """How many jobs more are on clusters, by field of the tally."""
     payers = Counter((a.account, a.user) for a in batch)
-    return Counter({BETWEEN.join(("r", account, user)): n for (account, user), n in payers.items() if account is not None})
+    return Counter({BETWEEN.join(("r", a, user)): n for (a, user), n in payers.items() if a is not None})
