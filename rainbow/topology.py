@@ -130,6 +130,18 @@ def hold_delay(wanted: float) -> int:
     return max((d for d in HOLD_DELAYS if d <= wanted), default=HOLD_DELAYS[0])
 
 
+def queues_for(exchange: str, routing_key: str, declared: Iterable[Queue] = ()) -> list[str]:
+    """The queues that get a message: of ours, and of those that were `declared` as well."""
+    if not exchange:
+        return [routing_key]
+    if exchange == JOBS:
+        return [jobs_queue(routing_key)]
+    if exchange == AGENTS:
+        return [agent_queue(routing_key)]
+    bound = {(exchange, "#"), (exchange, routing_key)}
+    return [queue.name for queue in (*core().queues, *declared) if bound.intersection(queue.bindings)]
+
+
 #: Beginnings of the names of our other queues.
 _OURS = (MIGRATION, f"{JOBS}.", f"{HOLD}.", f"{WAITING}.", "rainbow.agent.")
 

@@ -538,6 +538,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description="Mutated messages to running programs.")
     parser.add_argument("--minutes", type=float, default=10.0)
     parser.add_argument("--seed", type=int, default=None)
+    parser.add_argument("--served", type=float, default=SERVED, help="seconds within which an honest job ends")
     asked = parser.parse_args()
     seed = random.SystemRandom().randrange(1 << 31) if asked.seed is None else asked.seed
     folder = Path(tempfile.mkdtemp(prefix="rainbow-fuzz-"))
@@ -553,6 +554,7 @@ def main() -> int:
             servers[1],
             seed=seed,
             seconds=60.0 * asked.minutes,
+            served=asked.served,
             note=lambda text: print(text, flush=True),
         )
     finally:

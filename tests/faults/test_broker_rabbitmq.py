@@ -495,3 +495,21 @@ def test_killed_and_restarted_broker(
         consumer.ack(canary)
     consumer.cancel()
     holds(broker, place.queue, 0)
+
+
+def test_a_queue_without_a_leader_is_not_called_full(
+    make: Make, private_rabbitmq: Private[RabbitServer], private_amqp_url: str, place: Place
+) -> None:
+    """A nack has its true reason, and the channel that RabbitMQ goes on refusing is replaced."""
+    server = private_rabbitmq.server
+    broker = make(private_amqp_url)
+    broker.declare(place.topology())
+    vhost = private_amqp_url.rpartition("/")[2].partition("?")[0]
+    leader = f"{{'{vhost}_{place.queue}', node()}}"
+    server.eval(f"ra:stop_server(quorum_queues, {leader}).")
+    [outcome] = broker.publish([place.message(b"x")]).wait(LIMIT)
+    assert type(outcome) is PublishFailed
+    assert "leader" in str(outcome)
+    server.eval(f"ra:restart_server(quorum_queues, {leader}).")
+    wait_until(lambda: broker.publish([place.message(b"y")]).wait(LIMIT) == [None])
+    assert set(bodies(broker, place.queue)) == {b"y"}

@@ -12,18 +12,18 @@ from amqp import exceptions as amqp_exceptions
 
 from rainbow.brokers.ack_tracker import BURST, LINGER, Outstanding
 from rainbow.brokers.base import REPLIES, Delivery, Message, QueueStats
+from rainbow.brokers.nack_reasons import reason, unknown
 from rainbow.brokers.topology_mismatch import WHAT_TO_DO, difference
 from rainbow.errors import (
     BrokerUnavailable,
     Denied,
     NotFound,
     PublishFailed,
-    QueueFull,
     RainbowError,
     TopologyMismatch,
     Unroutable,
 )
-from rainbow.topology import Topology
+from rainbow.topology import Queue, Topology, queues_for
 
 _RIGHTS = (amqp_exceptions.AccessRefused, amqp_exceptions.NotAllowed)
 
@@ -37,6 +37,7 @@ class AmqpSession:
 
     def __init__(self, connection: Any) -> None:
         self._connection = connection
+        self._declared: dict[str, Queue] = {}
         self._channel: Any = None
         self._queue = ""
         self._returned: list[RainbowError] = []
@@ -77,6 +78,7 @@ class AmqpSession:
                 wrong.append(difference(f"queue {queue.name!r}", exc.reply_code, exc.reply_text))
         if wrong:
             raise TopologyMismatch(f"{'; '.join(wrong)}: {WHAT_TO_DO}")
+        self._declared.update((queue.name, queue) for queue in topology.queues)
 
     def delete(self, queues: Sequence[str]) -> None:
         for queue in queues:
@@ -91,6 +93,16 @@ class AmqpSession:
         return QueueStats(int(found.message_count), int(found.consumer_count))
 
     # -- publishing ----------------------------------------------------------------------------------
+
+    def _nacked(self, m: Message) -> RainbowError:
+        queues = queues_for(m.exchange, m.routing_key, self._declared.values())
+        if not queues:
+            return unknown(m)
+        try:
+            found: QueueStats | RainbowError = self.stats(queues[0])
+        except RainbowError as exc:
+            found = exc
+        return reason(m, queues[0], found)
 
     def publish(self, messages: Sequence[Message]) -> list[RainbowError | None]:
         return [self._publish(m) for m in messages]
@@ -118,7 +130,7 @@ class AmqpSession:
             direct = m.exchange == "" and m.routing_key.startswith(f"{REPLIES}.")
             channel.basic_publish_confirm(prepared, m.exchange, m.routing_key, mandatory=m.mandatory and not direct)
         except amqp_exceptions.MessageNacked:
-            return QueueFull(f"a queue for {m.routing_key!r} from exchange {m.exchange!r} took no message: it is full")
+            return self._nacked(m)
         except amqp_exceptions.NotFound:
             return Unroutable(f"there is no exchange {m.exchange!r}: declare the topology first")
         except _RIGHTS as exc:

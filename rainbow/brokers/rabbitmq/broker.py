@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+#: Longest look at a queue that took no message, in seconds.
+LOOK = 3.0
 #: Longest wait for the broker's goodbye when closing, in seconds.
 GOODBYE = 5.0
 
@@ -75,6 +77,7 @@ class RabbitMQBroker:
             max_message_bytes=options.max_message_bytes,
             publish_timeout=options.publish_timeout,
             address=parameters.address,
+            look=lambda queue, then: calls.Call(self._io, self._out, lambda: calls.stats(queue)).begin(LOOK, then),
         )
         self._publisher.on_expired_secret = self._refresh
         self._out = Link(self._io, options, parameters, "publish", self._on_refused, self._publisher.set_blocked)
@@ -99,6 +102,7 @@ class RabbitMQBroker:
 
     def declare(self, topology: Topology) -> None:
         self._call(lambda: calls.declare(topology))
+        self._publisher.nacks.declared.update((queue.name, queue) for queue in topology.queues)
 
     def delete(self, queues: Sequence[str]) -> None:
         self._call(lambda: calls.delete(list(queues)))

@@ -43,6 +43,7 @@ class Call(Generic[T]):
         self._done = threading.Event()
         self._result: T | None = None
         self._error: BaseException | None = None
+        self._then: Callable[[T | BaseException], None] | None = None
 
     def run(self, timeout: float) -> T:
         """The result, in the caller's thread. Raises what the steps raise, or BrokerUnavailable after `timeout`."""
@@ -53,6 +54,12 @@ class Call(Generic[T]):
         if self._error is not None:
             raise self._error
         return self._result  # type: ignore[return-value]
+
+    def begin(self, timeout: float, then: Callable[[T | BaseException], None]) -> None:
+        """In the I/O thread: call `then` there with the result, or with the error."""
+        self._then = then
+        self._io.later(timeout, lambda: self.fail(BrokerUnavailable(f"no answer within {timeout:g} s")))
+        self._link.join(self)
 
     def fail(self, error: RainbowError) -> None:
         self._finish(error=error)
@@ -114,6 +121,8 @@ class Call(Generic[T]):
         self._done.set()
         if channel is not None and channel.is_open:
             channel.close(0, "done")
+        if self._then is not None:
+            self._then(error if error is not None else result)  # type: ignore[arg-type]
 
 
 def _denied(exc: pika_exceptions.ChannelClosedByBroker) -> RainbowError | None:

@@ -23,16 +23,10 @@ from rainbow.brokers.base import Message, Receipt
 from rainbow.brokers.rabbitmq import refusals
 from rainbow.brokers.rabbitmq.confirm_watch import ConfirmWatch
 from rainbow.brokers.rabbitmq.loop import IoThread
+from rainbow.brokers.rabbitmq.nacks import Look, Nacks
 from rainbow.brokers.rabbitmq.reply_sinks import ReplySinks
 from rainbow.brokers.rabbitmq.wire import Connection, properties, publish_frames, publish_method
-from rainbow.errors import (
-    BadCredentials,
-    BrokerBlocked,
-    InvalidInput,
-    PublishFailed,
-    RainbowError,
-    TooLarge,
-)
+from rainbow.errors import BadCredentials, BrokerBlocked, InvalidInput, PublishFailed, RainbowError, TooLarge
 
 log = logging.getLogger(__name__)
 
@@ -59,7 +53,14 @@ class Publisher:
     """All methods but `publish` and the properties run in the I/O thread."""
 
     def __init__(
-        self, io: IoThread, *, max_in_flight: int, max_message_bytes: int, publish_timeout: float, address: str
+        self,
+        io: IoThread,
+        *,
+        max_in_flight: int,
+        max_message_bytes: int,
+        publish_timeout: float,
+        address: str,
+        look: Look,
     ) -> None:
         self._io = io
         self._max_in_flight = max_in_flight
@@ -67,6 +68,9 @@ class Publisher:
         self._timeout = publish_timeout
         self._address = address
         self._watch = ConfirmWatch(address)
+        self.nacks: Nacks[_Slot] = Nacks(look, self._nacked)
+        #: The broker refuses what comes by this channel, though the queue is not full: nothing more is sent on it.
+        self._stale = False
         self._room = threading.Condition()
         self._in_flight = 0
         #: Those among them that have their outcomes, and make room at the next `make_room`.
@@ -164,7 +168,7 @@ class Publisher:
             self._io.at_end_of_turn(self._flush)
 
     def _flush(self) -> None:
-        if not self._ready or self.blocked is not None or self._connection is None or not self._outbox:
+        if not self._ready or self._stale or self.blocked is not None or self._connection is None or not self._outbox:
             return
         outbox, sent, tag = self._outbox, self._sent, self._next
         number, frame_max = self._channel.channel_number, self._connection.frame_max
@@ -215,13 +219,34 @@ class Publisher:
             slot = sent.pop(t, None)
             if slot is None:
                 continue
-            self._settle(slot, slot.returned or (None if ok else refusals.nacked(slot.message)))
+            if ok or slot.returned is not None:
+                self._settle(slot, slot.returned)
+            else:
+                self.nacks.add(slot)
         low, following = self._low, self._next
         while low < following and low not in sent:
             low += 1
         self._low = low
         if ok:
             self._backoff.reset()
+        if self._stale and not sent:
+            self._renew()
+
+    def _nacked(self, found: list[tuple[_Slot, RainbowError]]) -> None:
+        """Why they were nacked is known now.
+
+        RabbitMQ may go on refusing what comes by a channel that was open when a queue lost its leader, long after the
+        queue has another one. Where answers are awaited on the channel it stays: they could not be told elsewhere.
+        """
+        self._finish([*found])
+        if self._ready and not self.replies and any(type(error) is PublishFailed for _, error in found):
+            self._stale = True
+            if not self._sent:
+                self._renew()
+
+    def _renew(self) -> None:
+        self._leave_channel(PublishFailed("the channel is replaced: messages were refused on it"))
+        self._io.later(self._backoff.next(), self._open)
 
     def _on_return(self, _channel: Any, method: Any, props: Any, body: bytes) -> None:
         """Note what came back, for the oldest message like it: a return arrives before the confirm of its message."""
@@ -301,9 +326,15 @@ class Publisher:
             self.on_expired_secret()
         self._io.later(self._backoff.next(), self._open)
 
+    def _leave_channel(self, error: RainbowError) -> None:
+        channel = self._channel
+        self._drop_channel(error)
+        if channel is not None and channel.is_open:
+            channel.close(0, str(error)[:200])
+
     def _drop_channel(self, error: RainbowError, about: Any = None) -> None:
         self._channel = None
-        self._ready = False
+        self._ready = self._stale = False
         self.replies.opened(None)
         slots, self._sent = list(self._sent.values()), {}
         self._low = self._next = 1
@@ -348,10 +379,7 @@ class Publisher:
                 self._timeout,
                 extra={"action": "broker.confirm_timeout", "messages": len(self._sent)},
             )
-            channel = self._channel
-            self._drop_channel(PublishFailed(f"not confirmed by {self._address} within {self._timeout:g} s"))
-            if channel is not None and channel.is_open:
-                channel.close(0, "confirms stayed away")
+            self._leave_channel(PublishFailed(f"not confirmed by {self._address} within {self._timeout:g} s"))
             self._open()
         self._ticking = bool(self._outbox or self._sent)
         if self._ticking:
@@ -364,7 +392,5 @@ class Publisher:
             self._room.notify_all()
         slots, self._outbox = list(self._outbox), deque()
         self._finish([(slot, error) for slot in slots])
-        channel = self._channel
-        self._drop_channel(error)
-        if channel is not None and channel.is_open:
-            channel.close(0, "goodbye")
+        self.nacks.end(error)
+        self._leave_channel(error)

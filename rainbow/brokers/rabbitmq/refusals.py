@@ -7,19 +7,11 @@ from collections.abc import Callable
 from typing import Any
 
 from rainbow.brokers.base import Message
-from rainbow.errors import Denied, PublishFailed, QueueFull, RainbowError, TooLarge, Unroutable
+from rainbow.errors import Denied, PublishFailed, RainbowError, TooLarge, Unroutable
 
 _EXCHANGE = re.compile(r"exchange '([^']*)'")
 _MAX_SIZE = re.compile(r"max(?:imum)? size (?:of )?(\d+)")
 _NO_ROUTE = 312
-
-
-def nacked(m: Message) -> RainbowError:
-    """The error of a message that was nacked, for which RabbitMQ gives no reason.
-
-    As a rule the queue is full. A queue whose leader is away nacks as well (rabbitmq.com/docs/confirms).
-    """
-    return QueueFull(f"a queue for {m.routing_key!r} from exchange {m.exchange!r} took no message: it is full")
 
 
 def returned(m: Message, method: Any) -> RainbowError:
