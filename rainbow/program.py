@@ -8,6 +8,7 @@ import re
 import sys
 from collections.abc import Callable
 
+from rainbow import tracing
 from rainbow.errors import RainbowError
 from rainbow.logs import redact
 
@@ -16,6 +17,7 @@ log = logging.getLogger(__name__)
 
 def run(name: str, program: Callable[[], object]) -> None:
     """Call `program`, and leave with the exit code that it returns or that its error stands for. SystemExit passes."""
+    tracing.start(name)
     try:
         code = program()
     except RainbowError as exc:

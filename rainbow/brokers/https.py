@@ -18,6 +18,7 @@ import urllib.request
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
+from rainbow import tracing
 from rainbow.backoff import Backoff
 from rainbow.brokers.base import REPLIES, Delivery, Message, QueueStats, Receipt, Status
 from rainbow.errors import (
@@ -242,6 +243,7 @@ def _context(options: ConnectOptions) -> ssl.SSLContext:
 
 
 def _document(message: Message) -> dict[str, Any]:
+    trace = tracing.parent_of(message.headers)
     return {
         "exchange": message.exchange,
         "routing_key": message.routing_key,
@@ -250,6 +252,7 @@ def _document(message: Message) -> dict[str, Any]:
         "message_id": message.message_id,
         "correlation_id": message.correlation_id,
         "reply": message.reply_to is not None,
+        **({tracing.HEADER: trace} if trace else {}),
     }
 
 

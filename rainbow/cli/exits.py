@@ -13,6 +13,7 @@ from collections.abc import Sequence
 
 import typer
 
+from rainbow import tracing
 from rainbow.cli.render import output
 from rainbow.errors import RainbowError
 
@@ -24,6 +25,7 @@ _PIPE = 141
 
 def run(args: Sequence[str] | None = None) -> int:
     """Run the command line with `args` (those of the process if None) and return the exit code."""
+    tracing.start("rainbow")
     json_before = output.as_json.set(False)
     failure_before = output.failure.set(None)
     rescued_before = output.rescued.set(False)

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
 
-from rainbow import codec, topology
+from rainbow import codec, topology, tracing
 from rainbow.brokers.base import Message, Receipt
 from rainbow.client.connection import Connection
 from rainbow.errors import InvalidInput, RainbowError, TooLarge
@@ -53,7 +53,7 @@ def submit_lines(
     taken.
     """
     numbered = islice(enumerate(lines, 1), skip, None)
-    under_way: deque[tuple[Piece, list[Message], Receipt]] = deque()
+    under_way: deque[tuple[Piece, list[Message], Receipt, tracing.Submitting]] = deque()
     reader = _Reader(tokens, run, max_bytes)
     try:
         while part := list(islice(numbered, PIECE)):
@@ -67,21 +67,30 @@ def submit_lines(
                 if message is not None:
                     messages.append(message)
                     piece.ids.append(message.message_id or "")
-            under_way.append((piece, messages, connection.broker.publish(messages)))
+            steps = tracing.Submitting(messages)
+            under_way.append((piece, messages, connection.broker.publish(messages), steps))
             if len(under_way) >= PIECES:
                 yield _settled(connection, *under_way.popleft(), timeout)
         while under_way:
             yield _settled(connection, *under_way.popleft(), timeout)
     finally:
-        for _, _, receipt in under_way:
+        for _, _, receipt, _ in under_way:
             receipt.wait(timeout)
 
 
-def _settled(connection: Connection, piece: Piece, messages: list[Message], receipt: Receipt, timeout: float) -> Piece:
-    outcomes = receipt.wait(timeout)
-    again = [m for m, outcome in zip(messages, outcomes, strict=True) if outcome is not None]
-    if again:
-        connection.confirm(again, timeout)
+def _settled(
+    connection: Connection,
+    piece: Piece,
+    messages: list[Message],
+    receipt: Receipt,
+    steps: tracing.Submitting,
+    timeout: float,
+) -> Piece:
+    with steps:
+        outcomes = receipt.wait(timeout)
+        again = [m for m, outcome in zip(messages, outcomes, strict=True) if outcome is not None]
+        if again:
+            connection.confirm(again, timeout)
     return piece
 
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from rainbow import settings as settings_module
+from rainbow import tracing
 from rainbow.backoff import Backoff
 from rainbow.brokers import connect, redact
 from rainbow.brokers.base import Broker, Message, Receipt
@@ -94,7 +95,10 @@ class Connection:
     def confirm(self, messages: Sequence[Message], timeout: float) -> None:
         """Publish until the broker has confirmed every message, again where a connection was lost on the way:
         the ids stay the same, so that a job which did arrive runs once."""
-        end = time.monotonic() + timeout
+        with tracing.Submitting(messages):
+            self._confirm(messages, time.monotonic() + timeout)
+
+    def _confirm(self, messages: Sequence[Message], end: float) -> None:
         backoff = Backoff(0.1, 2.0)
         waiting = list(messages)
         while True:

@@ -6,6 +6,7 @@ call becomes the same message.
 
 from __future__ import annotations
 
+import logging
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any, Literal
@@ -14,6 +15,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
+from rainbow import tracing
 from rainbow.client import Client
 from rainbow.client.submission import JobFields
 from rainbow.client.views import plain
@@ -22,6 +24,8 @@ from rainbow.models.job import TERMINAL, JobRecord
 from rainbow.web.answers import Unauthorized, coded, error_document, event, event_stream, read_json
 from rainbow.web.feeds import Feed, Feeds
 from rainbow.web.gateway import Gateway
+
+log = logging.getLogger(__name__)
 
 #: Jobs in one request.
 MOST_JOBS = 10_000
@@ -114,7 +118,10 @@ class Api:
         jobs = data["jobs"] if many else [data]
         if not isinstance(jobs, list) or not 1 <= len(jobs) <= MOST_JOBS:
             raise InvalidInput(f"jobs is a list of 1 to {MOST_JOBS} jobs")
-        made = await self._gateway.call(token, Client.submit_many, [_fields(job) for job in jobs])
+        with tracing.within(tracing.parent_of(request.headers)):
+            made = await self._gateway.call(token, Client.submit_many, [_fields(job) for job in jobs])
+        for job in made:
+            log.info("job submitted", extra={"action": "submit", "job": job.id})
         ids = [{"id": job.id} for job in made]
         return JSONResponse({"jobs": ids}, 202, {} if many else {"Location": f"/v1/jobs/{made[0].id}"})
 

@@ -11,6 +11,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
 from functools import partial
 from typing import Any, TypeVar
 
@@ -74,8 +75,8 @@ class Gateway:
         return await self.wait(partial(function, self.client(token), *args, **kwargs))
 
     async def wait(self, work: Callable[..., T], *args: Any) -> T:
-        """Run `work`, which blocks, in a thread."""
-        work = partial(work, *args)
+        """Run `work`, which blocks, in a thread, in the caller's context."""
+        work = partial(copy_context().run, work, *args)
         return await asyncio.get_running_loop().run_in_executor(self._pool, work)
 
     def close(self) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import binascii
+import logging
 import time
 import uuid
 from collections import OrderedDict
@@ -20,7 +21,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from rainbow import topology
+from rainbow import topology, tracing
 from rainbow.brokers.base import Delivery, Message
 from rainbow.client.mailbox import Mailbox, Slot
 from rainbow.errors import Denied, InvalidInput, RainbowError, TooManyRequests
@@ -28,6 +29,8 @@ from rainbow.models.wire import Wire, parse
 from rainbow.web.answers import coded, event, event_stream, read_json
 from rainbow.web.api import bearer
 from rainbow.web.gateway import Gateway
+
+log = logging.getLogger(__name__)
 
 #: What a submitter may publish: exchange and routing keys. Everything else is for those with the broker itself.
 ALLOWED: dict[str, frozenset[str]] = {
@@ -46,7 +49,7 @@ _BEHIND = 1_000
 
 
 class Posted(Wire):
-    """A message to publish. `body` is base64; `reply` says that the answer is wanted."""
+    """A message to publish. `body` is base64; `reply` says that the answer is wanted. `traceparent` is W3C's."""
 
     exchange: str
     routing_key: Annotated[str, Field(max_length=255)]
@@ -55,6 +58,7 @@ class Posted(Wire):
     message_id: Annotated[str, Field(max_length=255)] | None = None
     correlation_id: Annotated[str, Field(max_length=255)] | None = None
     reply: bool = False
+    traceparent: Annotated[str, Field(max_length=55)] | None = None
 
 
 class Post(Wire):
@@ -135,8 +139,10 @@ class Relay:
         if ready:
             receipt = self._gateway.broker.publish([message for _, message in ready])
             found = await self._gateway.wait(receipt.wait, self._gateway.timeout)
-            for (index, _), outcome in zip(ready, found, strict=True):
+            for (index, sent), outcome in zip(ready, found, strict=True):
                 outcomes[index] = outcome
+                if outcome is None and sent.exchange == topology.SUBMIT:
+                    log.info("job submitted", extra={"action": "submit", "job": sent.message_id})
         shown = [None if o is None else {"code": o.code, "message": o.message} for o in outcomes]
         return JSONResponse({"outcomes": shown})
 
@@ -148,6 +154,7 @@ class Relay:
         except (binascii.Error, ValueError):
             raise InvalidInput("body is no base64") from None
         slot = box.slot(self._mailbox, posted.correlation_id) if posted.reply else None
+        trace = tracing.parent_of({tracing.HEADER: posted.traceparent})
         return Message(
             exchange=posted.exchange,
             routing_key=posted.routing_key,
@@ -156,6 +163,7 @@ class Relay:
             message_id=posted.message_id,
             correlation_id=None if slot is None else slot.id,
             reply_to=None if slot is None else slot.address,
+            headers=None if trace is None else {tracing.HEADER: trace},
         )
 
     async def answers(self, request: Request) -> Response:

@@ -16,6 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from rainbow import tracing
 from rainbow.brokers.base import Delivery
 from rainbow.errors import BadCredentials, RainbowError
 from rainbow.models.job import Dispatch, JobEvent, RejectCode
@@ -214,6 +215,8 @@ class Finalizer:
             for job, row in batch.again:
                 (rejects if row.state == "rejected" else acks).append(job.delivery)
             self._log(batch, gone)
+            if tracing.is_on():
+                self._trace(batch, landed, gone)
         if batch.undecided:
             self._gate.pause("the executor could not take jobs")
         elif started is not None:
@@ -290,6 +293,23 @@ class Finalizer:
             detail=detail[:1000],
             grant=d.grant or None,
         )
+
+    def _trace(self, batch: _Batch, landed: Mapping[SubmissionKey, Flight], gone: set[SubmissionKey]) -> None:
+        """Record what was taken and refused as steps of the jobs' traces."""
+        now, moment = self._clock(), time.monotonic()
+        for s in batch.submitted:
+            if s.mark in landed and s.mark not in gone:
+                flight = landed[s.mark]
+                self._step(flight.job, now - (moment - flight.since), now)
+        for job, mark, event in batch.refused:
+            flown = landed.get(mark) if mark is not None else None
+            begun = event.at if flown is None else now - (moment - flown.since)
+            self._step(job, begun, now, event.detail if event.state == "rejected" else None, event.code)
+
+    def _step(self, job: Job, begun: float, now: float, error: str | None = None, code: str | None = None) -> None:
+        parent, d = tracing.parent_of(job.delivery.headers), job.dispatch
+        about = {"job": d.id, "attempt": d.attempt, "cluster": self._cluster, "code": code}
+        tracing.ended("rainbow.accept", parent, begun, now, error, **about)
 
     def _log(self, batch: _Batch, gone: set[SubmissionKey]) -> None:
         for s in batch.submitted:

@@ -12,6 +12,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 
+from rainbow import tracing
 from rainbow.brokers.base import Consumer
 from rainbow_agents.batcher import Batcher
 from rainbow_agents.executors.base import Executor, SubmissionKey, Work
@@ -238,6 +239,7 @@ class Receiver:
             taken = self._journal.take(
                 [(f.mark, f.job.dispatch.user, f.job.dispatch.name, f.job.dispatch.priority) for f in flights],
                 {f.mark: f.job.dispatch.grant for f in flights if f.job.dispatch.grant},
+                {f.mark: trace for f in flights if (trace := tracing.parent_of(f.job.delivery.headers))},
             )
         except JournalDown:
             self._in_flight.settle(requeue=[*back, *(f.job.delivery for f in flights)])

@@ -24,7 +24,7 @@ CREATE TABLE IF NOT EXISTS jobs (
   id TEXT NOT NULL, attempt INTEGER NOT NULL, state TEXT NOT NULL, claim TEXT NOT NULL,
   handle TEXT, incarnation TEXT, released INTEGER NOT NULL DEFAULT 0, priority INTEGER NOT NULL DEFAULT 16,
   user TEXT, name TEXT, cancel TEXT, code TEXT, detail TEXT, returncode INTEGER, "grant" TEXT,
-  taken_at REAL NOT NULL, changed_at REAL NOT NULL,
+  trace TEXT, started_at REAL, taken_at REAL NOT NULL, changed_at REAL NOT NULL,
   PRIMARY KEY (id, attempt)
 ) WITHOUT ROWID;
 CREATE INDEX IF NOT EXISTS active ON jobs (state) WHERE state IN ('taken', 'accepted', 'running');
@@ -87,7 +87,8 @@ class JournalFile:
             )
         db.executescript(_SCHEMA)
         columns = {column[1] for column in db.execute("PRAGMA table_info(jobs)")}
-        for column in ("returncode INTEGER", '"grant" TEXT'):  # an earlier release wrote none
+        # Earlier releases wrote none of these.
+        for column in ("returncode INTEGER", '"grant" TEXT', "trace TEXT", "started_at REAL"):
             if column.split()[0].strip('"') not in columns:
                 db.execute(f"ALTER TABLE jobs ADD COLUMN {column}")
         db.execute(f"PRAGMA user_version={VERSION}")

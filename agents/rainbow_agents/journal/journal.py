@@ -34,6 +34,13 @@ _STANDING = (
     " (SELECT reason FROM cancels c WHERE c.id=jobs.id AND c.attempt IN (0, jobs.attempt))"
     " FROM jobs WHERE id=? AND attempt=?"
 )
+_TAKE = (
+    'INSERT INTO jobs (id, attempt, state, claim, user, name, priority, taken_at, changed_at, "grant", trace)'
+    " VALUES (?, ?, 'taken', ?, ?, ?, ?, ?, ?, ?, ?)"
+    " ON CONFLICT (id, attempt) DO UPDATE SET state='taken', claim=excluded.claim, changed_at=excluded.changed_at,"
+    ' "grant"=coalesce(excluded."grant", "grant"), trace=excluded.trace'
+    " WHERE state IN ('taken', 'returned')"
+)
 
 
 class Journal:
@@ -92,9 +99,10 @@ class Journal:
         self,
         jobs: Sequence[tuple[SubmissionKey, str, str | None, int]],
         grants: Mapping[SubmissionKey, str] | None = None,
+        traces: Mapping[SubmissionKey, str] | None = None,
     ) -> set[SubmissionKey]:
         """Write down that these (mark, user, name, priority) are about to be submitted; each counts as one try. The
-        `grants` of their dispatches go with all their events.
+        `grants` of their dispatches go with all their events, and `traces` are kept.
 
         Returns the keys that may be: not those that another agent has moved on meanwhile.
         """
@@ -102,14 +110,8 @@ class Journal:
         taken = set()
         with self._file.write() as db:
             for mark, user, name, priority in jobs:
-                done = db.execute(
-                    'INSERT INTO jobs (id, attempt, state, claim, user, name, priority, taken_at, changed_at, "grant")'
-                    " VALUES (?, ?, 'taken', ?, ?, ?, ?, ?, ?, ?)"
-                    " ON CONFLICT (id, attempt) DO UPDATE SET state='taken', claim=excluded.claim,"
-                    ' changed_at=excluded.changed_at, "grant"=coalesce(excluded."grant", "grant")'
-                    " WHERE state IN ('taken', 'returned')",
-                    (mark.id, mark.attempt, mark.claim, user, name, priority, now, now, (grants or {}).get(mark)),
-                )
+                more = ((grants or {}).get(mark), (traces or {}).get(mark))
+                done = db.execute(_TAKE, (mark.id, mark.attempt, mark.claim, user, name, priority, now, now, *more))
                 if done.rowcount:
                     taken.add(mark)
                     db.execute(
@@ -202,7 +204,10 @@ class Journal:
                     continue
                 if isinstance(h, Started):
                     if row.state == "accepted":
-                        _move(db, row, "running", now)
+                        db.execute(
+                            "UPDATE jobs SET state='running', changed_at=?, started_at=? WHERE id=? AND attempt=?",
+                            (now, h.at, row.id, row.attempt),
+                        )
                         self.outbox.put(db, self.outbox.event(row, "running", h.at), now)
                         changed += 1
                 elif row.state in ("accepted", "running"):

@@ -50,6 +50,8 @@ class Row:
     changed_at: float
     returncode: int | None = None
     grant: str | None = None
+    trace: str | None = None
+    started_at: float | None = None
 
     @property
     def mark(self) -> SubmissionKey:
@@ -62,7 +64,7 @@ class Row:
 
 COLUMNS = (
     "id, attempt, state, claim, handle, incarnation, released, priority, user, name, cancel, code, detail, changed_at,"
-    ' returncode, "grant"'
+    ' returncode, "grant", trace, started_at'
 )
 
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
+from rainbow import tracing
 from rainbow.backoff import Backoff
 from rainbow.errors import BadCredentials, RainbowError
 from rainbow_agents.batcher import Batcher
-from rainbow_agents.journal import Journal, JournalDown
+from rainbow_agents.journal import OVER, Journal, JournalDown, Pending
 from rainbow_agents.reporting.events import Publisher
 
 log = logging.getLogger(__name__)
@@ -59,7 +60,20 @@ class Outbox:
             self._publisher.publish(pending).check(_CONFIRM)
             self._journal.outbox.sent(pending)
             self.last_confirm = time.time()
+            if tracing.is_on():
+                self._trace(pending)
         return len(pending)
+
+    def _trace(self, pending: Sequence[Pending]) -> None:
+        """Record the runs that ended as steps of the jobs' traces."""
+        for event in (p.event for p in pending):
+            row = self._journal.get(event.id, event.attempt) if event.state in OVER else None
+            if row is None:
+                continue
+            about = {"job": event.id, "attempt": event.attempt, "cluster": event.cluster, "state": event.state}
+            error = None if event.state in ("completed", "cancelled") else event.detail or event.state
+            more = {"code": event.code, "returncode": event.returncode}
+            tracing.ended("rainbow.run", row.trace, row.started_at or event.at, event.at, error, **about, **more)
 
     def flush(self, timeout: float) -> bool:
         """At the end: send what is left, for at most `timeout` seconds. False when something is left over."""

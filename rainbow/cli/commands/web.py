@@ -25,9 +25,10 @@ def web(
     Example:
       rainbow web --listen 127.0.0.1:8080
     """
-    from rainbow import logs, settings
+    from rainbow import logs, settings, tracing
     from rainbow.errors import InvalidSettings
 
+    tracing.start("rainbow-web")
     given = settings.load(config)
     logs.setup(given.log_level, given.log_format, settings.secrets(given))
     try:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from rainbow import codec, topology
+from rainbow import codec, topology, tracing
 from rainbow.brokers.base import MSGPACK, Message
 from rainbow.jobspec import Jobspec
 from rainbow.security import signing
@@ -145,6 +145,9 @@ class Outgoing:
             route["again"] = True
         if job.freed_at:
             route |= {"freed_at": job.freed_at, "unmet": job.unmet, "unknown": unknown}
+        headers = {**ticket.hold_headers, ROUTE: signing.seal(self._ring(), codec.encode_msgpack(route))}
+        if (trace := tracing.parent_of(delivery.headers)) is not None:
+            headers[tracing.HEADER] = trace
         return Message(
             topology.HOLD,
             str(topology.hold_delay(seconds)),
@@ -154,7 +157,7 @@ class Outgoing:
             correlation_id=ticket.correlation_id,
             reply_to=ticket.reply_to,
             priority=delivery.priority,
-            headers={**ticket.hold_headers, ROUTE: signing.seal(self._ring(), codec.encode_msgpack(route))},
+            headers=headers,
         )
 
 

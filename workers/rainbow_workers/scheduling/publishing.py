@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
+from rainbow import topology, tracing
 from rainbow.brokers.base import Broker, Message
 from rainbow.errors import TooManyRequests
 from rainbow.models.cluster import Revocation
@@ -99,6 +101,10 @@ class Publishing:
         extra += self._record(events, jobs, in_doubt)
         unsettled = {id(p) for p in (*gone, *parked)}
         sent = [p for p in jobs if id(p) not in unsettled] if unsettled else jobs
+        on = tracing.is_on()
+        for pending, decision in zip(jobs, decisions, strict=True):
+            if (on or tracing.HEADER in pending.delivery.headers) and id(pending) not in unsettled:
+                _trace(pending, decision, now)
         return self._send(sent, extra, gone, parked)
 
     def _recheck(self, jobs: Sequence[PendingJob]) -> None:
@@ -276,6 +282,30 @@ class Publishing:
         messages.extend(extra)
         owners.extend([None] * len(extra))
         return Published(jobs, owners, messages, self._broker.publish(messages), gone, parked)
+
+
+#: Where a job's way goes on.
+_ONWARD = frozenset({topology.JOBS, topology.HOLD, topology.WAITING, topology.BIDS})
+
+
+def _trace(pending: PendingJob, decision: Decision | None, begun: float) -> None:
+    """Record what was decided as a step of the job's trace, and let the trace go on with the job."""
+    known = pending.refusal or decision
+    trace = tracing.ended(
+        "rainbow.schedule",
+        tracing.parent_of(pending.delivery.headers),
+        begun,
+        time.time(),
+        None if pending.refusal is None else pending.refusal.error,
+        job=pending.id,
+        attempt=pending.job.attempt if pending.job else None,
+        cluster=decision.cluster if decision else None,
+        status=known.status if known else None,
+        code=(known.code or None) if known else None,
+    )
+    for message in pending.messages:
+        if trace is not None and message.exchange in _ONWARD:
+            message.headers = {**(message.headers or {}), tracing.HEADER: trace}
 
 
 def revoked(job: Job, revocations: Sequence[Revocation]) -> bool:
