@@ -62,14 +62,15 @@ def cli() -> str:
     from typer.main import get_command
 
     from rainbow.cli.app import command
+    from rainbow.helptext import plain
     from rainbow_agents.cli import app as agent
     from rainbow_workers.cli import app as scheduler
 
     parts = [_CLI_HEAD]
     for name, program in (
         ("rainbow", command()),
-        ("rainbow-scheduler", get_command(scheduler)),
-        ("rainbow-agent", get_command(agent)),
+        ("rainbow-scheduler", plain(get_command(scheduler))),
+        ("rainbow-agent", plain(get_command(agent))),
     ):
         parts.extend(_command(program, name, 2))
     return "\n".join(parts)
@@ -115,23 +116,12 @@ def _option(option: Any) -> str:
     names = "`, `".join(sorted((*option.opts, *option.secondary_opts), key=lambda n: (n.startswith("--"), n)))
     if getattr(option, "is_flag", False):
         return f"`{names}`"
-    shown = f"`{names}` `{option.metavar or _value_of(option)}`"
+    shown = f"`{names}` `{option.metavar}`"
     default = option.default
     if default in (None, "", False) or callable(default) or (isinstance(default, float | int) and not default):
         return shown
     text = f"{default:g}" if isinstance(default, float) else str(default)
     return f"{shown} (`{text}`)"
-
-
-def _value_of(option: Any) -> str:
-    """What an option takes, however the installed typer describes it."""
-    kind = getattr(getattr(option, "type_descriptor", None), "annotation", None)
-    choices = getattr(getattr(option, "type", None), "choices", None) or get_args(kind)
-    if choices and all(isinstance(c, str) for c in choices):
-        return "|".join(choices)
-    if kind in (int, float) or getattr(getattr(option, "type", None), "name", "").startswith(("int", "float")):
-        return "N"
-    return "PATH" if kind is Path else "TEXT"
 
 
 def _cell(text: str) -> str:

@@ -87,3 +87,7 @@ def __getattr__(name: str) -> Any:
 
         return version("rainbow-hpc")
     raise AttributeError(f"module 'rainbow' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return [*__all__, "__version__"]

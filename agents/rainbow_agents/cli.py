@@ -89,12 +89,14 @@ def enroll(
     timeout: Annotated[float, typer.Option(min=1.0, help="Seconds to wait for an administrator.")] = 86_400.0,
 ) -> None:
     """Ask to serve a cluster without having a token: an administrator compares the code shown here, and approves."""
+    import shlex
     import threading
 
     from rainbow import logs, settings
     from rainbow_agents.registration import enrollment
 
-    loaded = _settings(**_merged(context, locals()))
+    options = _merged(context, locals())
+    loaded = _settings(**options)
     logs.setup(loaded.log_level, loaded.log_format, settings.secrets(loaded))
     stop = threading.Event()
     limit = threading.Timer(timeout, stop.set)
@@ -104,7 +106,9 @@ def enroll(
         made = enrollment.enroll(loaded, say=lambda text: typer.echo(text, err=True), stop=stop)
     finally:
         limit.cancel()
-    typer.echo(f"enrolled cluster {made.cluster}: start it with `rainbow-agent run`", err=True)
+    given = {**options, "cluster": made.cluster}
+    words = [w for key, value in given.items() if value for w in (f"--{key.replace('_', '-')}", str(value))]
+    typer.echo(f"enrolled cluster {made.cluster}: start it with `{shlex.join(['rainbow-agent', *words])}`", err=True)
 
 
 @app.command(epilog="Example: rainbow-agent health /run/rainbow-agent/health.json")
@@ -186,9 +190,13 @@ def _run(**options: Any) -> None:
 
 def main() -> None:
     """Run, and turn errors into one line and an exit code."""
+    from typer.main import get_command
+
+    from rainbow.helptext import plain
     from rainbow.program import run as run_program
 
-    run_program("rainbow-agent", lambda: app(prog_name="rainbow-agent", standalone_mode=False))
+    command = plain(get_command(app))
+    run_program("rainbow-agent", lambda: command.main(prog_name="rainbow-agent", standalone_mode=False))
 
 
 if __name__ == "__main__":

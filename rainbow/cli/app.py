@@ -10,6 +10,7 @@ from typer.main import get_command
 
 from rainbow.cli.lazy import Entry, LazyGroup, make_app
 from rainbow.cli.options import Config
+from rainbow.helptext import plain
 
 #: What follows the command of a job belongs to the job: ``rainbow submit ls -l``.
 _TAKES_COMMAND = {"allow_interspersed_args": False}
@@ -91,4 +92,4 @@ def _rainbow(
 
 def command() -> Any:
     """The whole program as one command."""
-    return get_command(app)
+    return plain(get_command(app))

@@ -12,6 +12,8 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 from typer.main import get_command
 
+from rainbow.helptext import plain
+
 
 @dataclass(frozen=True, slots=True)
 class Entry:
@@ -28,7 +30,7 @@ class Entry:
             app = make_app()
             app.command(name, context_settings=dict(self.settings))(target)
             target = app
-        command = get_command(target)
+        command = plain(get_command(target))
         command.name = name
         return command
 

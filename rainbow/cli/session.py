@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rainbow.cli.render import output
-from rainbow.errors import TimedOut
+from rainbow.errors import BrokerUnavailable, Denied, TimedOut
 
 if TYPE_CHECKING:
     from rainbow.client import Client
@@ -52,7 +52,23 @@ def client(config: Path | None, token: str | None = None, timeout: float = 30.0)
     from rainbow.client import Client
 
     with Client(settings=load_settings(config), token=token, timeout=timeout, name="rainbow-cli") as made:
-        yield made
+        try:
+            yield made
+        except (Denied, BrokerUnavailable) as exc:
+            hint = None if config else _hidden_instance()
+            if hint is None:
+                raise
+            raise type(exc)(f"{exc} ({hint})") from None
+
+
+def _hidden_instance() -> str | None:
+    """Say that the settings of `rainbow up` are there, and others go before them."""
+    from rainbow.settings import DATA_DIR, FILE_NAME, find
+
+    file, instance = find(), DATA_DIR / FILE_NAME
+    if file is None or not instance.is_file() or file.samefile(instance):
+        return None
+    return f"the settings in {file} are in force, not those of `rainbow up`: `export RAINBOW_CONFIG={instance}`"
 
 
 @contextmanager

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Sequence
 from typing import Any
@@ -47,8 +48,11 @@ class Connection:
         self.rpc = Rpc(self.broker, timeout=timeout, max_bytes=settings.limits.control_bytes, mailbox=self.mailbox)
         self._connect_timeout = settings.broker.connect_timeout
         self._reached = False
+        self._process = os.getpid()
 
     def close(self) -> None:
+        if os.getpid() != self._process:
+            return  # it is the parent's, and the threads that would end it are there
         self.mailbox.close()
         if self._owned:
             self.broker.close()
@@ -56,7 +60,9 @@ class Connection:
     def ready(self) -> None:
         """The first time: see that there is a broker, and say at once what is wrong if there is none.
 
-        Raises BrokerUnavailable, BadCredentials."""
+        Raises BrokerUnavailable, BadCredentials, and RainbowError in a process that was forked from the client's."""
+        if os.getpid() != self._process:
+            raise RainbowError("this client was made before the process forked: make a Client in each process")
         if self._reached:
             return
         begun = time.monotonic()

@@ -51,6 +51,9 @@ class Job:
     def __repr__(self) -> str:
         return f"Job({self.id!r})"
 
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("a Job belongs to its Client: send its id, and use Client.job(id) there")
+
     def _repr_html_(self) -> str:
         """For notebooks: the job with its state."""
         try:

@@ -106,7 +106,7 @@ class RainbowJobExecutor(JobExecutor):
         metadata: dict[str, object] = {"cluster": record.cluster, "attempt": record.attempt}
         status = JobStatus(
             state,
-            time=record.times.get(record.state, time.time()),
+            time=record.times.get("ended" if record.terminal else record.state, time.time()),
             message=None if state != JobState.FAILED else record.detail or record.state,
             exit_code=record.returncode if state in (JobState.COMPLETED, JobState.FAILED) else None,
             metadata=metadata,

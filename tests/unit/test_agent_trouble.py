@@ -30,7 +30,7 @@ from rainbow_agents.executors.base import (
     Trouble,
 )
 from rainbow_agents.executors.dry_run import DryRunExecutor
-from rainbow_agents.executors.flux.session.output import read_output, tail_of
+from rainbow_agents.executors.flux.session.output import end_of, read_output, tail_of
 from rainbow_agents.executors.testing import Rig as ExecutorRig
 from rainbow_agents.executors.testing import v1
 from rainbow_agents.intake.admission.policies import Load, Policy
@@ -279,6 +279,16 @@ class TestFluxOutput:
         assert (tail_of(LOG, 4096) or "").endswith(
             "flux-shell[0]: stdout: 20 of 100 bytes truncated\nstderr is in the file err.txt on the cluster\n"
         )
+
+    def test_an_end_that_is_not_all_says_so_and_begins_with_a_line(self) -> None:
+        lines = "".join(f"line {number}\n" for number in range(1000))
+        end = end_of(lines.encode(), 4096) or ""
+        assert end.startswith("[what was written before this is left out]\nline ")
+        assert end.endswith("line 999\n")
+        assert 4000 < len(end) <= 4096
+        assert (end_of(b"x" * 5000, 4096) or "").startswith("[what was written before this is left out]\nxxx")
+        assert end_of(b"x" * 4096, 4096) == "x" * 4096
+        assert end_of(b"", 4096) is None
 
     def test_a_client_reads_both_in_their_order(self) -> None:
         piece = Output(id="a", stdout="one\ntwo\n", stderr="oops\n", order=[(0, 4), (1, 5)])

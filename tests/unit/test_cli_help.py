@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Iterator
 from typing import Any
@@ -29,6 +30,7 @@ def test_help_has_an_example(words: list[str], capsys: Any) -> None:
     said = capsys.readouterr().out
     assert said.startswith(f"Usage: rainbow {' '.join(words)}")
     assert "Example" in said
+    assert not re.search(r"\[\[|<(str|int|float|path|list)|range>", said)
     assert exits.run([*words, "-h"]) == 0
 
 

@@ -15,10 +15,13 @@ from typing import Any
 import pytest
 import yaml
 
+from rainbow import settings
 from rainbow.brokers.base import Delivery
-from rainbow.cli.render import output
+from rainbow.cli import joblist
+from rainbow.cli.render import output, records
 from rainbow.client.dead_letters import Letter
 from rainbow.errors import InvalidInput
+from rainbow.models.job import JobRecord
 from rainbow.security import signing, tokens
 from rainbow.security.tokens import KeyRing
 from rainbow_workers.dead_letters import letter as letter_of
@@ -306,3 +309,23 @@ def test_letters_that_cannot_be_replayed() -> None:
 def test_letters_are_told_apart() -> None:
     assert dead(b"1").key == dead(b"1").key
     assert dead(b"1").key != dead(b"2").key
+
+
+def test_an_ended_job_ran_from_its_start_to_its_end() -> None:
+    record = JobRecord(
+        id="6f1c1f7e-3f0e-4c56-9a53-2f1f0f6c8a11", state="completed", times={"running": 10, "ended": 12.5}
+    )
+    assert records.run_time(record) == 2.5
+    assert (joblist.formatter("{runtime} {ended}"))(record).startswith("2s 1970-01-01")
+
+
+def test_settings_that_hide_those_of_the_instance_are_named(sh: Shell, tmp_path: Path, monkeypatch: Any) -> None:
+    monkeypatch.setattr(settings, "DATA_DIR", tmp_path / "instance")
+    (tmp_path / "instance").mkdir()
+    (tmp_path / "instance" / settings.FILE_NAME).write_text("token: t\n")
+    Path(settings.FILE_NAME).write_text("broker: {url: 'amqp://127.0.0.1:1/x'}\n")
+    said = sh("jobs", code=3).err
+    assert f"the settings in {settings.FILE_NAME} are in force, not those of `rainbow up`" in said
+    assert f"export RAINBOW_CONFIG={tmp_path}/instance/{settings.FILE_NAME}" in said
+    Path(settings.FILE_NAME).unlink()
+    assert "in force" not in sh("jobs", code=4).err

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
+import pickle
 import socket
 import threading
 import time
 import uuid
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -16,6 +19,7 @@ from rainbow.brokers.base import Message, Receipt, Status
 from rainbow.client import Client
 from rainbow.client.connection import Connection
 from rainbow.client.credentials import Credentials
+from rainbow.client.job import Job
 from rainbow.client.mailbox import Mailbox
 from rainbow.client.reachability import endpoints, why_not
 from rainbow.errors import (
@@ -219,3 +223,23 @@ def test_nothing_is_sent_for_what_is_wrong(broker: Any) -> None:
     ):
         client.submit(command="x", nodes=0)
     assert stub.published == []
+
+
+def test_a_client_made_before_a_fork_says_so_at_once() -> None:
+    here = connection(_Broker([None]))
+    child = os.fork()
+    if child == 0:
+        with contextlib.suppress(BaseException):
+            here.close()  # ends nothing of the parent's
+            try:
+                here.ready()
+            except RainbowError as exc:
+                os._exit(42 if "make a Client in each process" in str(exc) else 2)
+        os._exit(1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 42
+    here.ready()
+
+
+def test_a_job_stays_with_its_client() -> None:
+    with pytest.raises(TypeError, match=r"send its id, and use Client.job\(id\)"):
+        pickle.dumps(Job(cast(Any, None), "6f1c1f7e-3f0e-4c56-9a53-2f1f0f6c8a11"))

@@ -31,6 +31,10 @@ def test_type_checkers_see_the_same_names() -> None:
     assert (Path(rainbow.__file__).parent / "py.typed").is_file()
 
 
+def test_completion_proposes_public_names_only() -> None:
+    assert set(dir(rainbow)) == {*rainbow.__all__, "__version__"}
+
+
 def test_a_name_that_is_not_public_is_refused() -> None:
     with pytest.raises(AttributeError, match="no attribute 'Nothing'"):
         rainbow.Nothing  # noqa: B018

@@ -37,6 +37,15 @@ TEXTS = [
         Unmet("too-few-slots", "needs 9 slots with that, has 4", "slot[9] > core[4]"),
     ),
     (
+        "slot2(core1)",
+        "cluster(node(core[8]))",
+        Unmet(
+            "too-few-slots",
+            "needs 2 slots with that, has 1: one core vertex of size 8 goes to one slot as a whole",
+            "slot[2] > core[1]",
+        ),
+    ),
+    (
         "rack1(node1)",
         "cluster(node(core))",
         Unmet("missing-type", "there is no rack in this cluster", "rack[1] > node[1]"),

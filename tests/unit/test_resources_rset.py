@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
 
 from rainbow.errors import InvalidGraph
 from rainbow.jobspec.request import Constraint, Count, Request, Want
-from rainbow.resources import Summary, match, read_graph
+from rainbow.resources import Blocks, Summary, match, read_graph
+from resource_texts import graph
 
 
 def rset(*lite: tuple[str, dict[str, str]], **execution: Any) -> dict[str, Any]:
@@ -59,6 +61,21 @@ def test_properties() -> None:
     for host in range(10):
         both = Constraint("and", (Constraint("hostlist", (f"n{host}",)), Constraint("properties", ("odd",))))
         assert match(Request((Want("node", Count(1, 1)),), both), summary).match == (host % 2 == 1)
+
+
+def test_properties_count_although_the_graph_inside_lacks_them() -> None:
+    inner = graph("cluster(4xnode(2xcore))")
+    document = {**rset(("0-3", {"core": "0-1"}), properties={"fast": "1-2", "none": "9"}), "scheduling": inner}
+    blocks = Blocks()
+    for known in (None, blocks, blocks):
+        summary = read_graph(json.dumps(document) if known is not None else document, known=known)
+        assert nodes_with(summary, "properties", "fast") == 2
+        assert nodes_with(summary, "properties", "none") == 0
+    del document["execution"]["properties"]
+    assert nodes_with(read_graph(json.dumps(document), known=blocks), "properties", "fast") == 0
+    document["execution"]["properties"] = ["fast"]
+    with pytest.raises(InvalidGraph, match="R: properties is"):
+        read_graph(document)
 
 
 def test_without_names_and_with_too_few() -> None:

@@ -296,3 +296,9 @@ def test_bid_with_nobody_saying_yes() -> None:
 def test_bid_options_are_checked(options: dict[str, Any]) -> None:
     with pytest.raises(InvalidInput):
         Selections().get("bid", options)
+
+
+@pytest.mark.parametrize("name", ["cheapest", "first", "least-loaded", "pack", "random", "round-robin", "weighted"])
+def test_an_option_that_is_none_is_refused(name: str) -> None:
+    with pytest.raises(InvalidInput, match=f"selection {name} has no option 'x'"):
+        Selections().get(name, {"x": 1})

@@ -154,9 +154,13 @@ def build(given: Settings, workers: tuple[str, ...], *, declare: bool) -> tuple[
 
 def main() -> None:
     """Run, and turn errors into one line and an exit code."""
+    from typer.main import get_command
+
+    from rainbow.helptext import plain
     from rainbow.program import run as run_program
 
-    run_program("rainbow-scheduler", lambda: app(prog_name="rainbow-scheduler", standalone_mode=False))
+    command = plain(get_command(app))
+    run_program("rainbow-scheduler", lambda: command.main(prog_name="rainbow-scheduler", standalone_mode=False))
 
 
 if __name__ == "__main__":

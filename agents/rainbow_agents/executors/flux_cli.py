@@ -30,7 +30,10 @@ class FluxCliExecutor(FluxPeer):
     def __init__(self, context: Context, listener: Listener) -> None:
         self._command = shlex.split(str(context.options.get("command") or "flux"))
         if not self._command or shutil.which(self._command[0]) is None:
-            raise InvalidSettings("there is no flux on the PATH: install Flux, or set the executor option `command`")
+            raise InvalidSettings(
+                "there is no flux on the PATH: install Flux, set the executor option `command`, or run jobs without "
+                "Flux (`--executor local`)"
+            )
         super().__init__("flux-cli", context, listener, command="flux")
 
     def start_session(self) -> Pipe:

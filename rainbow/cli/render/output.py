@@ -75,15 +75,20 @@ def result(text: str) -> None:
 def text_out(text: str) -> None:
     """Print a part of the result as it is, in the encoding of stdout."""
     stream = sys.stdout
-    encoding = getattr(stream, "encoding", None) or "utf-8"
-    try:
-        text.encode(encoding)
-    except UnicodeEncodeError:
-        text = text.encode(encoding, "backslashreplace").decode(encoding)
     if stream is None:
         _lost("it is closed")
         return
-    _write(stream, partial(stream.write, text))
+    _write(stream, partial(stream.write, _encodable(text)))
+
+
+def _encodable(text: str) -> str:
+    """Return `text` with escapes for characters that stdout cannot encode."""
+    encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
+    try:
+        text.encode(encoding)
+    except UnicodeEncodeError:
+        return text.encode(encoding, "backslashreplace").decode(encoding)
+    return text
 
 
 def raw(data: bytes, stream: IO[str] | None = None) -> None:
@@ -245,7 +250,7 @@ def _one_line(text: str) -> str:
 
 
 def _cell(value: Any, *, narrow: bool) -> str:
-    text = "-" if value is None else _one_line(str(value))
+    text = "-" if value is None else _encodable(_one_line(str(value)))
     if not narrow or width(text) <= _WIDEST:
         return text
     kept, taken = "", 1
@@ -254,7 +259,7 @@ def _cell(value: Any, *, narrow: bool) -> str:
         if taken > _WIDEST:
             break
         kept += character
-    return kept + "…"
+    return kept + _encodable("…")
 
 
 def _coloured(cell: str) -> str:

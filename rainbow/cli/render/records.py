@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from rainbow.cli.render import output
-from rainbow.models.job import TERMINAL
 
 if TYPE_CHECKING:
     from rainbow.models.job import JobRecord
@@ -57,7 +56,7 @@ def began(record: JobRecord) -> float | None:
 
 def ended(record: JobRecord) -> float | None:
     """When the job ended, in seconds since 1970; None where it has not."""
-    return max((at for state, at in record.times.items() if state in TERMINAL), default=None)
+    return record.times.get("ended")
 
 
 def run_time(record: JobRecord) -> float | None:

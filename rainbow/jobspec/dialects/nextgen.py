@@ -32,7 +32,7 @@ def read_nextgen(document: dict[str, Any]) -> Jobspec:
     """
     version = document.get("version")
     if type(version) is not int or version != 1:
-        raise invalid("version", f"{shown(version)} is no version of this form; write 1")
+        raise invalid("version", "missing; write 1" if version is None else f"{shown(version)} is unknown; write 1")
     name = _optional_text(document, "name", "")
     resources = _mapping(document, "resources", "")
     wants: dict[str, Want] = {}

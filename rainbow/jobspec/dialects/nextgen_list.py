@@ -25,7 +25,7 @@ def read_old_list(document: dict[str, Any]) -> Jobspec:
     """
     version = document.get("version")
     if type(version) is not int or version != 1:
-        raise invalid("version", f"{shown(version)} is no version of this form; write 1")
+        raise invalid("version", "missing; write 1" if version is None else f"{shown(version)} is unknown; write 1")
     resources = document.get("resources")
     if type(resources) is not list or not resources:
         raise invalid("resources", f"a list of at least one resource is needed, not {shown(resources)}")

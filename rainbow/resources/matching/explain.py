@@ -178,7 +178,8 @@ class _Finder:
         if have:
             there = self.root.counts.get(kind, wanted)
             with_that = " with that" if there >= wanted else ""
-            return self._too_few(need, here, have, with_that)
+            short = self._too_few(need, here, have, with_that)
+            return replace(short, detail=short.detail + self._undivided(need)) if need.is_slot else short
         if need.is_slot:
             if self.above.isdisjoint(need.names):
                 return self._in_no_place(need, self._targets(), "slot-does-not-fit", here)
@@ -189,6 +190,12 @@ class _Finder:
             if not places:
                 return Unmet("requirement", f"no {kind} meets all that is required of it", here)
         return self._in_no_place(need, places, None, here)
+
+    def _undivided(self, slot: Need) -> str:
+        """Name a vertex that stands for several: all of it goes to one slot, however little that asks for."""
+        kinds = self.root.pooled.intersection(kid.type for kid in slot.kids)
+        large = next((shape for shape in shapes_below(self.root) if shape.type in kinds and shape.size > 1), None)
+        return f": one {large.type} vertex of size {large.size} goes to one slot as a whole" if large else ""
 
     def _too_few(self, need: Need, here: str, have: int, with_that: str) -> Unmet:
         names = _plural(need.type, need.count)

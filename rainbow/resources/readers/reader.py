@@ -16,7 +16,7 @@ from rainbow.resources.graph.identity import Identity, runs
 from rainbow.resources.graph.json_stream import Blocks, Cursor, NotJson
 from rainbow.resources.readers.jgf import CONTAINMENT, EdgeBlock, Graph, JgfRows, VertexBlock, clip, well_formed
 from rainbow.resources.readers.patch import Patch, Unlike, patchable
-from rainbow.resources.readers.rset import read_rset
+from rainbow.resources.readers.rset import ranks_by_property, read_rset
 from rainbow.resources.readers.subsystem_reader import subsystem_name
 from rainbow.resources.readers.summary import Summary
 
@@ -202,7 +202,7 @@ class _Parts:
     def summary(self) -> Summary:
         other = self.other
         if self.rows is not None:
-            return self._folded(self.rows)
+            return self._labelled(self._folded(self.rows))
         if "graphs" in other:
             raise InvalidGraph("a list of graphs is no cluster: register each graph by itself")
         if "execution" in other:
@@ -217,6 +217,12 @@ class _Parts:
         if "R_lite" in other or "version" in other:
             raise InvalidGraph("R: execution is missing (RFC 20)")
         raise InvalidGraph("neither a resource graph (graph.nodes, graph.edges) nor Flux's R (execution)")
+
+    def _labelled(self, made: Summary) -> Summary:
+        """Add the properties that R gives to ranks, where the graph is inside an R."""
+        execution = self.other.get("execution")
+        given = execution.get("properties") if isinstance(execution, Mapping) else None
+        return made if given is None else made.with_properties(ranks_by_property(given))
 
     def _folded(self, rows: JgfRows) -> Summary:
         for key in ("nodes", "edges"):

@@ -57,7 +57,7 @@ def read_rset(document: Mapping[str, Any]) -> tuple[Shape, Identity]:
     if len(ranks) > MAX_RANKS:
         raise InvalidGraph(f"R: {len(ranks)} ranks; at most {MAX_RANKS} are taken")
     hosts = _hosts(execution.get("nodelist"), entries, ranks)
-    properties = _properties(execution.get("properties"))
+    properties = ranks_by_property(execution.get("properties"))
 
     by_shape: dict[Shape, list[Range]] = {}
     for kinds, ids in classes.items():
@@ -184,7 +184,7 @@ def _hosts(nodelist: object, entries: list[Any], ranks: IdSet) -> Hostlist | Non
     return Hostlist(by_rank.get(rank, HostRange("", -1, -1)) for rank in ranks)
 
 
-def _properties(given: object) -> dict[str, IdSet]:
+def ranks_by_property(given: object) -> dict[str, IdSet]:
     """Ranks by property. ``name@type`` stands under its full text: constraints compare whole texts."""
     if given is None:
         return {}

@@ -171,6 +171,17 @@ class Summary:
         made.name = name
         return made
 
+    def with_properties(self, ranks: Mapping[str, IdSet]) -> Summary:
+        """The same, where nodes of these ranks have these properties too; itself when they all have them."""
+        own = self.identity
+        more = {name: own.with_ranks(wanted) - own.with_property(name) for name, wanted in ranks.items()}
+        more = {name: own.with_property(name) | ids for name, ids in more.items() if ids}
+        if not more:
+            return self
+        made = self._copy(self.subsystem, self.warnings)
+        made.identity = Identity(own.count, own.hosts, own.ranks, {**own.properties, **more})
+        return made
+
     def _copy(self, subsystems: dict[str, Subsystem], warnings: tuple[str, ...]) -> Summary:
         return Summary(
             self.root,

@@ -204,7 +204,7 @@ class Decider:
         else:
             chosen = self._choose(job, found, names, selection, view, rng)
             if chosen is None:
-                full = f"waits for room: {len(names)} cluster(s) fit, and have as much to do as they need"
+                full = f"waits for room: each cluster that can run it is busy ({len(names)})"
                 reasons = {**found.reasons, **job.tried} if job.tried else found.reasons
                 return Decision("held", None, names, total, len(matching), reasons, waits=True, detail=full)
             choice = chosen

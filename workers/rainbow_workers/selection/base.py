@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, runtime_checkable
 
+from rainbow.errors import InvalidInput
 from rainbow.jobspec.request import Demand, HostNeed
 from rainbow.models.requests import Bid
 from rainbow.resources import Summary
@@ -101,3 +102,12 @@ class Asking(Selection, Protocol):
 
     def shortlist(self, candidates: Sequence[str], fleet: Fleet, job: JobView, rng: random.Random) -> list[str]:
         """Whom to ask next; none to choose from what there is."""
+
+
+def no_options(plugin: str, options: Mapping[str, Any], *known: str) -> None:
+    """Raise InvalidInput for an option that is not among `known`."""
+    unknown = sorted(set(options) - set(known))
+    if unknown:
+        raise InvalidInput(
+            f"selection {plugin} has no option {unknown[0]!r}" + (f": it takes {', '.join(known)}" if known else "")
+        )

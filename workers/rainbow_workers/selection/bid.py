@@ -26,10 +26,10 @@ from typing import Any
 from rainbow.errors import InvalidInput
 from rainbow.formulas import Formula, FormulaError, formula
 from rainbow.models.job import RETRYABLE_REJECTS
-from rainbow_workers.selection.base import Choice, Fleet, JobView, Load, Offer
+from rainbow_workers.selection.base import Choice, Fleet, JobView, Load, Offer, no_options
 from rainbow_workers.selection.least_loaded import headroom
 from rainbow_workers.selection.numbers import numbers
-from rainbow_workers.selection.ranked import no_options, some
+from rainbow_workers.selection.ranked import some
 
 #: What a job without a time limit is taken to last, in seconds, where it stands in the way of another.
 _LASTS = 3600.0

@@ -10,9 +10,9 @@ from typing import Any
 from rainbow.jobspec.request import HostNeed
 from rainbow.resources import Summary
 from rainbow.resources.matching.host_needs import score
-from rainbow_workers.selection.base import Choice, Fleet, JobView
+from rainbow_workers.selection.base import Choice, Fleet, JobView, no_options
 from rainbow_workers.selection.least_loaded import headroom
-from rainbow_workers.selection.ranked import no_options, some
+from rainbow_workers.selection.ranked import some
 
 _Preferences = tuple[tuple[HostNeed, float], ...]
 

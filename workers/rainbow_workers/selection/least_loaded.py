@@ -10,7 +10,7 @@ import random
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from rainbow_workers.selection.base import Choice, Fleet, JobView, Load
+from rainbow_workers.selection.base import Choice, Fleet, JobView, Load, no_options
 
 #: How many more to look at when neither of the two has room now.
 _MORE = 8
@@ -43,7 +43,7 @@ class LeastLoaded:
     """The better of two clusters drawn at random, by the share of what is left there."""
 
     def __init__(self, options: Mapping[str, Any]) -> None:
-        pass
+        no_options("least-loaded", options)
 
     def choose(self, candidates: Sequence[str], fleet: Fleet, job: JobView, rng: random.Random) -> Choice:
         size, load, demand = len(candidates), fleet.load, job.demand

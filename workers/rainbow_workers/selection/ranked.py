@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from rainbow.errors import InvalidInput
-from rainbow_workers.selection.base import Choice, Fleet, JobView
+from rainbow_workers.selection.base import Choice, Fleet, JobView, no_options
 from rainbow_workers.selection.least_loaded import headroom
 
 #: Of more candidates than this a sample is ranked, so that the cost of a choice has a bound.
@@ -106,12 +106,3 @@ class Weighted:
 
 def _is_weight(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < float("inf")
-
-
-def no_options(plugin: str, options: Mapping[str, Any], *known: str) -> None:
-    """Raise InvalidInput for an option that is not among `known`."""
-    unknown = sorted(set(options) - set(known))
-    if unknown:
-        raise InvalidInput(
-            f"selection {plugin} has no option {unknown[0]!r}" + (f": it takes {', '.join(known)}" if known else "")
-        )

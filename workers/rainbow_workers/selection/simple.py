@@ -6,14 +6,14 @@ import random
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from rainbow_workers.selection.base import Choice, Fleet, JobView
+from rainbow_workers.selection.base import Choice, Fleet, JobView, no_options
 
 
 class Random:
     """Any of them, evenly."""
 
     def __init__(self, options: Mapping[str, Any]) -> None:
-        pass
+        no_options("random", options)
 
     def choose(self, candidates: Sequence[str], fleet: Fleet, job: JobView, rng: random.Random) -> Choice:
         return Choice(candidates[int(rng.random() * len(candidates))])
@@ -23,7 +23,7 @@ class First:
     """The first in the order of names: fill one cluster before the next."""
 
     def __init__(self, options: Mapping[str, Any]) -> None:
-        pass
+        no_options("first", options)
 
     def choose(self, candidates: Sequence[str], fleet: Fleet, job: JobView, rng: random.Random) -> Choice:
         return Choice(min(candidates))
@@ -35,6 +35,7 @@ class RoundRobin:
     _MAX_RINGS = 1024
 
     def __init__(self, options: Mapping[str, Any]) -> None:
+        no_options("round-robin", options)
         self._next: dict[tuple[int, str, str], int] = {}
 
     def choose(self, candidates: Sequence[str], fleet: Fleet, job: JobView, rng: random.Random) -> Choice:

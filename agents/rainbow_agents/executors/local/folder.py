@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from rainbow_agents.executors.base import OUTPUT_TAIL, Ended, EndState, Phase, SubmissionKey
+from rainbow_agents.executors.flux.session.output import end_of
 from rainbow_agents.executors.local import runner
 
 
@@ -93,9 +94,8 @@ class Folder:
         return Ended(self.mark, self.handle, time.time(), state, 1 if state == "failed" else None, code, detail)
 
     def output(self, limit: int = OUTPUT_TAIL) -> str | None:
-        """The last bytes of standard output and error."""
-        both = b"".join(data for _, data in self.streams())
-        return both[-limit:].decode("utf-8", "replace") or None
+        """The end of standard output and error."""
+        return end_of(b"".join(data for _, data in self.streams()), limit)
 
     def streams(self) -> list[tuple[int, bytes]]:
         """Standard output and error: how many bytes of each are not kept any more, and those after them."""

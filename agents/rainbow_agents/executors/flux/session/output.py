@@ -13,6 +13,7 @@ _WARNING = 4
 #: Blocks of alternating streams in one piece at most.
 _BLOCKS = 5000
 _STREAMS = ("stdout", "stderr")
+_CUT = b"[what was written before this is left out]\n"
 
 
 class Output:
@@ -75,7 +76,7 @@ def read_output(eventlog: str, into: Output | None = None) -> Output:
 
 
 def tail_of(eventlog: str, limit: int) -> str | None:
-    """Return the last `limit` bytes of a job's output: both streams as they came, and what was cut of them."""
+    """Return the end of a job's output (see `end_of`): both streams as they came, and what Flux cut of them."""
     blocks: list[bytes] = []
     size = 0
     for line in reversed(eventlog.splitlines()):
@@ -88,9 +89,17 @@ def tail_of(eventlog: str, limit: int) -> str | None:
         if data:
             blocks.append(data)
             size += len(data)
-            if size >= limit:
+            if size > limit:
                 break
-    return b"".join(reversed(blocks))[-limit:].decode("utf-8", "replace") or None
+    return end_of(b"".join(reversed(blocks)), limit)
+
+
+def end_of(data: bytes, limit: int) -> str | None:
+    """Return `data` as text; of more than `limit` bytes the last lines, after a line that says so."""
+    if len(data) > limit:
+        end = data[len(_CUT) - limit :]
+        data = _CUT + (end.partition(b"\n")[2] or end)
+    return data.decode("utf-8", "replace") or None
 
 
 def note_of(event: Json) -> str | None:
