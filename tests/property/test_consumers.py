@@ -436,7 +436,7 @@ def test_recorder_unsigned(fuzzed: Fuzzed, body: bytes, headers: dict[str, Any],
 @given(body=st.binary(max_size=200), content_type=TYPES)
 def test_recorder_signed_bytes(fuzzed: Fuzzed, body: bytes, content_type: str | None) -> None:
     outcome = fuzzed.outcome(
-        topology.EVENTS, "x", body, reply=False, headers=signed(fuzzed, body), content_type=content_type
+        topology.EVENTS, "job.blue.running", body, reply=False, headers=signed(fuzzed, body), content_type=content_type
     )
     assert outcome == ("dead", "invalid")
 
@@ -447,7 +447,7 @@ def test_recorder_signed_fields(fuzzed: Fuzzed, data: dict[str, Any]) -> None:
     if data.get("events") == []:
         data["events"] = 1  # none at all is no mistake
     body = packed({**data, "state": "no-such-state"}, JSON)
-    outcome = fuzzed.outcome(topology.EVENTS, "x", body, reply=False, headers=signed(fuzzed, body))
+    outcome = fuzzed.outcome(topology.EVENTS, "job.blue.running", body, reply=False, headers=signed(fuzzed, body))
     assert outcome[0] == "dead"
     assert outcome[1] in ("invalid", "bad-signature")
 
@@ -480,7 +480,9 @@ def test_recorder_odd_but_true_events(fuzzed: Fuzzed, attempt: int, at: float, t
 def test_recorder_bombs(fuzzed: Fuzzed, name: str) -> None:
     content_type = MSGPACK if name.startswith("msgpack") else JSON
     headers = signed(fuzzed, BOMBS[name])
-    kind, _ = fuzzed.outcome(topology.EVENTS, "x", BOMBS[name], reply=False, headers=headers, content_type=content_type)
+    kind, _ = fuzzed.outcome(
+        topology.EVENTS, "job.blue.running", BOMBS[name], reply=False, headers=headers, content_type=content_type
+    )
     assert kind == "dead"
     fuzzed.next_good_one()
 

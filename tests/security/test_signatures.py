@@ -203,14 +203,14 @@ def test_an_older_attempt_never_runs(rig: Rig, agents: Agents, tmp_path: Path) -
 # -- what agents say ----------------------------------------------------------------------------------------
 
 
-def event(rig: Rig, sender: str, keys: dict[str, bytes], **fields: Any) -> None:
+def event(rig: Rig, sender: str, keys: dict[str, bytes], key: str = "", **fields: Any) -> None:
     body = codec.encode_json({"events": [{"attempt": 1, "state": "completed", "at": time.time(), **fields}]})
     headers = {
         signing.HEADER: signing.sign(keys, body),
         "rainbow-cluster": sender,
         "rainbow-registration": registration(rig, sender),
     }
-    rig.broker.publish([Message(topology.EVENTS, f"job.{sender}.completed", body, headers=headers)]).check(10)
+    rig.broker.publish([Message(topology.EVENTS, key or f"job.{sender}.completed", body, headers=headers)]).check(10)
 
 
 def test_a_cluster_speaks_for_itself_alone(rig: Rig) -> None:
@@ -222,6 +222,16 @@ def test_a_cluster_speaks_for_itself_alone(rig: Rig) -> None:
     event(rig, "blue", red, id=job["id"], cluster="blue")
     event(rig, "red", red, id=job["id"], cluster=None)
     assert reasons(rig, 3) == ["bad-signature"] * 3
+    assert rig.job(job["id"])["state"] == "assigned"  # type: ignore[index]
+
+
+@pytest.mark.parametrize("key", ["job.blue.completed", "job.-.completed", "job.redder.completed", "x"])
+def test_a_stolen_key_is_of_no_use_on_the_connection_of_another_cluster(rig: Rig, key: str) -> None:
+    """RabbitMQ lets each agent publish with its own routing key alone (`test_every_cell_at_the_broker`)."""
+    rig.register("red", resources(host="r"))
+    job = rig.submit(command=["true"], clusters=["red"])
+    event(rig, "red", rig.keys("red"), key, id=job["id"], cluster="red")
+    assert reasons(rig, 1) == ["bad-signature"]
     assert rig.job(job["id"])["state"] == "assigned"  # type: ignore[index]
 
 

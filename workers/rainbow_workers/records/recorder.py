@@ -154,6 +154,10 @@ class Recorder(Task):
             if not isinstance(cluster, str) or not isinstance(registration, str):
                 raise BadSignature("the events name no cluster and registration")
             signing.check(self._keys.of(cluster, registration), delivery.body, signature)
+            if not delivery.routing_key.startswith(topology.event_key(cluster, "")):
+                # RabbitMQ lets nobody but this cluster's agent publish with its key, where tokens open the broker.
+                key = delivery.routing_key[:80]
+                raise BadSignature(f"events of cluster {cluster} were published with the routing key {key!r}")
             if not self._follower.is_current(cluster, registration):
                 raise BadSignature(f"the events are of an older registration of cluster {cluster}")
         data = codec.decode(delivery.body, delivery.content_type, max_bytes=self._max_bytes, max_depth=self._max_depth)
