@@ -15,7 +15,7 @@ from faults.proxy import Proxy, proxied
 from rainbow.brokers import ConnectOptions, connect
 from rainbow.brokers.base import Broker, Delivery
 from rainbow.brokers.rabbitmq import confirm_watch
-from rainbow.errors import BadCredentials, BrokerBlocked, PublishFailed, TooLarge
+from rainbow.errors import BadCredentials, BrokerBlocked, PublishFailed, QueueFull, TooLarge
 from rainbow.testing.brokers import LIMIT, Place, collect, holds
 from servers import Private, RabbitServer, wait_until
 
@@ -513,3 +513,19 @@ def test_a_queue_without_a_leader_is_not_called_full(
     server.eval(f"ra:restart_server(quorum_queues, {leader}).")
     wait_until(lambda: broker.publish([place.message(b"y")]).wait(LIMIT) == [None])
     assert set(bodies(broker, place.queue)) == {b"y"}
+
+
+def test_a_policy_bounds_the_bytes_of_a_queue(
+    make: Make, private_rabbitmq: Private[RabbitServer], private_amqp_url: str, place: Place
+) -> None:
+    """As `docs/how-to/operate-rabbitmq-and-redis.md` shows it."""
+    server = private_rabbitmq.server
+    broker = make(private_amqp_url)
+    broker.declare(place.topology())
+    vhost = private_amqp_url.rpartition("/")[2].partition("?")[0]
+    bound = '{"max-length-bytes": 100000}'
+    server.ctl("set_policy", "-p", vhost, "--apply-to", "queues", "bytes", f"^{place.queue}$", bound)
+    large = place.message(b"x" * 60_000)
+    wait_until(lambda: isinstance(broker.publish([large]).wait(LIMIT)[0], QueueFull))
+    assert len(bodies(broker, place.queue)) >= 2
+    broker.publish([large]).check(LIMIT)

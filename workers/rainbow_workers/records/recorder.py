@@ -155,7 +155,7 @@ class Recorder(Task):
                 raise BadSignature("the events name no cluster and registration")
             signing.check(self._keys.of(cluster, registration), delivery.body, signature)
             if not delivery.routing_key.startswith(topology.event_key(cluster, "")):
-                # RabbitMQ lets nobody but this cluster's agent publish with its key, where tokens open the broker.
+                # Where tokens open the broker, RabbitMQ lets only this cluster's agent publish with its key.
                 key = delivery.routing_key[:80]
                 raise BadSignature(f"events of cluster {cluster} were published with the routing key {key!r}")
             if not self._follower.is_current(cluster, registration):
