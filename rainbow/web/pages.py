@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hmac
+import re
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from functools import partial
@@ -11,7 +12,7 @@ from typing import Any
 from urllib.parse import parse_qsl, urlencode
 
 from jinja2 import Environment, FileSystemLoader
-from markupsafe import Markup
+from markupsafe import Markup, escape
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.routing import Mount, Route
@@ -24,7 +25,7 @@ from rainbow.models.requests import Output
 from rainbow.pictures import timeline, tree
 from rainbow.web import letters, views
 from rainbow.web.answers import event, event_stream, read_body, status_of
-from rainbow.web.api import job_feed, job_id
+from rainbow.web.api import job_feed, job_id, number
 from rainbow.web.feeds import Feed, Feeds
 from rainbow.web.gateway import Gateway
 from rainbow.web.sessions import Session, Sessions
@@ -37,7 +38,11 @@ _FORM = 32_768
 #: Jobs that a search looks through for one page.
 _SEARCHED = 10_000
 _PAGE = 50
-_WINDOWS = {"15m": 900.0, "1h": 3600.0, "6h": 21600.0, "1d": 86400.0}
+_WINDOWS = {"1m": 60.0, "5m": 300.0, "15m": 900.0, "1h": 3600.0, "6h": 21600.0, "1d": 86400.0}
+
+_JOB_ID = re.compile(r"\b[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\b")
+#: The code of a job that waits for other jobs.
+DEPENDENCY = "dependency"
 
 Handler = Callable[[Request, Session], Awaitable[Response]]
 
@@ -53,6 +58,7 @@ class Console:
         self._templates = Environment(loader=FileSystemLoader(_HERE / "templates"), autoescape=True)
         self._templates.filters.update(stamp=timeline.stamp, span=timeline.span)
         self._templates.globals.update(link=_link, share=views.share, bars=_bars)
+        self._templates.filters["linked"] = _linked
 
     def routes(self) -> list[Route | Mount]:
         """Every route of the console."""
@@ -161,7 +167,10 @@ class Console:
     async def job(self, request: Request, session: Session) -> Response:
         which = job_id(request)
         record = await self._gateway.call(session.token, lambda client: client.job(which).status())
-        return self._render("job.html", session, **_job(record))
+        wait = None
+        if record.state == "held" and session.role in ("submit", "admin"):
+            wait = (await self._gateway.call(session.token, Client.queue, which))["job"]
+        return self._render("job.html", session, wait=wait, **_job(record))
 
     async def cancel(self, request: Request, session: Session) -> Response:
         await _checked_form(request, session)
@@ -174,10 +183,27 @@ class Console:
         chosen = request.query_params.get("window", "1h")
         seconds = _WINDOWS.get(chosen, 3600.0)
         now = time.time()
-        found = await self._gateway.call(session.token, Client.jobs, limit=timeline.MOST_BARS)
-        lanes = timeline.lanes(found, now - seconds, now)
+        until = min(now, float(number(request, "until", int(now) + 1, 1, 1 << 40)))
+        since = until - seconds
+        # A job that ran in this time may have been submitted long before it.
+        newest = await self._gateway.call(session.token, Client.jobs, limit=_SEARCHED)
+        lanes = timeline.lanes([job for job in newest if timeline.ran(job, since, until)], since, until)
+
+        def at(window: str, end: float) -> str:
+            return _link("/timeline", {"window": window, "until": str(int(end)) if end < now else ""})
+
+        middle = until - seconds / 2
         return self._render(
-            "timeline.html", session, lanes=lanes, since=now - seconds, until=now, windows=list(_WINDOWS), chosen=chosen
+            "timeline.html",
+            session,
+            lanes=lanes,
+            since=since,
+            until=until,
+            chosen=chosen,
+            # Another window has the same middle, unless the right edge is now.
+            windows={name: at(name, until if until == now else middle + w / 2) for name, w in _WINDOWS.items()},
+            earlier=at(chosen, middle),
+            later=at(chosen, until + seconds / 2) if until < now else None,
         )
 
     async def waiting(self, request: Request, session: Session) -> Response:
@@ -185,9 +211,19 @@ class Console:
             await self._gateway.call(session.token, Client.job_page, state=state, limit=_SEARCHED)
             for state in ("held", "assigned", "accepted")
         ]
-        found = views.waits(pages)
-        more = any(page.next is not None for page in pages)
-        return self._render("waiting.html", session, waits=found, more=more)
+        shares: list[views.Share] = []
+        if session.role in ("submit", "admin"):
+            due = await self._gateway.call(session.token, Client.shares)
+            queue = await self._gateway.call(session.token, Client.queue)
+            shares = views.shares(due["shares"], queue["users"])
+        return self._render(
+            "waiting.html",
+            session,
+            waits=views.waits(pages),
+            dependents=[job for job in pages[0].jobs if job.code == DEPENDENCY][:_PAGE],
+            shares=shares,
+            more=any(page.next is not None for page in pages),
+        )
 
     async def users(self, request: Request, session: Session) -> Response:
         page = await self._gateway.call(session.token, Client.job_page, limit=_SEARCHED)
@@ -286,6 +322,11 @@ def _job(record: JobRecord) -> dict[str, Any]:
 
 def _bars(lane: timeline.Lane) -> Markup:
     return Markup(timeline.svg(lane, link=True))  # noqa: S704 - escapes what it draws
+
+
+def _linked(text: str) -> Markup:
+    """`text` with a link to the page of each job whose id is in it."""
+    return Markup(_JOB_ID.sub(r'<a href="/jobs/\g<0>">\g<0></a>', str(escape(text))))  # noqa: S704 - escaped
 
 
 def _link(path: str, wanted: Mapping[str, str]) -> str:

@@ -35,7 +35,9 @@ log = logging.getLogger(__name__)
 #: What a submitter may publish: exchange and routing keys. Everything else is for those with the broker itself.
 ALLOWED: dict[str, frozenset[str]] = {
     topology.SUBMIT: frozenset({"submit"}),
-    topology.CONTROL: frozenset({"ping", "status", "jobs", "watch", "cancel", "logs", "clusters", "groups"}),
+    topology.CONTROL: frozenset(
+        {"ping", "status", "jobs", "watch", "cancel", "logs", "clusters", "groups", "shares", "queue"}
+    ),
 }
 #: Boxes that may be open, and answers that a box waits for.
 BOXES = 5_000

@@ -11,7 +11,7 @@ from rainbow.models.job import JobRecord
 from rainbow.models.requests import JobPage
 
 #: States in the order of a job's life, as its timeline shows them.
-_STEPS = ("submitted", "assigned", "accepted", "running", "ended")
+_STEPS = ("submitted", "held", "assigned", "accepted", "running", "ended")
 
 
 def share(free: float | None, total: float | None) -> int | None:
@@ -64,7 +64,12 @@ class Wait:
 
 
 #: What a held job waits for, by its code.
-_WAITS_FOR = {"waiting": "room on a cluster"}
+_WAITS_FOR = {
+    "waiting": "room on a cluster",
+    "dependency": "other jobs",
+    "begin-time": "its time to begin",
+    "bidding": "bids of clusters",
+}
 
 
 def waits(pages: Sequence[JobPage]) -> list[Wait]:
@@ -80,6 +85,41 @@ def waits(pages: Sequence[JobPage]) -> list[Wait]:
         link = {"state": newest.state, "user": newest.user or "", "cluster": newest.cluster or ""}
         found.append(Wait(why, user, len(jobs), min(at for at, _ in jobs), newest.detail or "", link))
     return sorted(found, key=lambda wait: (-wait.jobs, wait.why, wait.user))
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """What an account (`user` is None) or one of its users is due and had, in per cent, and the jobs it has now.
+
+    `limits` are words; empty where none is set.
+    """
+
+    account: str
+    user: str | None
+    weight: float
+    due: float | None
+    had: float
+    waiting: int
+    running: int
+    limits: str
+
+
+_LIMITS = {"max_running": "{} running", "max_waiting": "{} waiting", "max_rate": "{} a second"}
+
+
+def shares(due: Sequence[Mapping[str, Any]], users: Sequence[Mapping[str, Any]]) -> list[Share]:
+    """The rows of `Client.shares` with the jobs of `Client.queue`; an account has those of its users."""
+    jobs = {(row["account"], row["user"]): (row["waiting"], row["running"]) for row in users}
+    found = []
+    for row in due:
+        account, user = row["account"] or "", row["user"]
+        mine = [n for (of, who), n in jobs.items() if of == account and user in (None, who)]
+        limits = [words.format(f"{row[name]:g}") for name, words in _LIMITS.items() if row.get(name) is not None]
+        share = None if row["share"] is None else round(100 * row["share"], 1)
+        waiting, running = (sum(n[at] for n in mine) for at in (0, 1))
+        had = round(100 * row["usage"], 1)
+        found.append(Share(account, user, row["weight"], share, had, waiting, running, ", ".join(limits)))
+    return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,10 +165,10 @@ def life(record: JobRecord) -> list[Step]:
     """The steps that a job has taken, in order."""
     known = [(name, record.times[name]) for name in _STEPS if name in record.times]
     known.sort(key=lambda step: step[1])
-    ends = [at for _, at in known[1:]] + [None]
+    ends = [*(at for _, at in known[1:]), None]
     return [
         Step(record.state if name == "ended" else name, at, None if end is None else end - at)
-        for (name, at), end in zip(known, ends, strict=True)
+        for (name, at), end in zip(known, ends, strict=False)
     ]
 
 

@@ -87,6 +87,8 @@ def test_the_command_line_too(far: Far) -> None:
     assert "failed" in json.dumps(listed)
     assert "blue" in far.rainbow("clusters")
     far.rainbow("top", "--once")
+    assert "alice" in far.rainbow("queue")
+    assert "alice" in far.rainbow("shares")
 
 
 def test_what_needs_the_broker_itself_is_denied(far: Far) -> None:

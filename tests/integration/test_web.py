@@ -449,6 +449,57 @@ def test_who_waits_for_what(web: Web) -> None:
         web.ended(job)
 
 
+def test_waiting_jobs_name_what_they_wait_for_and_shares_what_is_due(web: Web) -> None:
+    first = web.submit(command=["sleep", "60"])
+    second = web.submit(dependency=f"afterok:{first}", name="second")
+    wide = web.submit(nodes=4000, hold=600, name="wide")
+    web.rig.rpc.call({"op": "share-set", "user": "alice", "terms": {"weight": 3, "max_running": 70}})
+    for job in (second, wide):
+        eventually(lambda job=job: web.api().get(f"/v1/jobs/{job}").json().get("state") == "held", 60)
+    text = web.person().get("/waiting").text
+    assert Page(text).problems == []
+    row = next(row for row in text.split("<tr>") if f'<a href="/jobs/{second}">second</a>' in row)
+    assert f'waits for afterok:<a href="/jobs/{first}">{first}</a>' in row
+    shares = text[text.index("<h2>Fair shares") :]
+    mine = next(row for row in shares.split("<tr") if "<td>alice</td>" in row)
+    cells = re.findall(r"<td[^>]*>([^<]*)</td>", mine)
+    assert cells[2] == "3"
+    assert cells[-1] == "70 running"
+    assert int(cells[5]) >= 2, "those that wait"
+    assert int(cells[6]) >= 1, "the one that runs"
+    page = web.person().get(f"/jobs/{second}").text
+    assert Page(page).problems == []
+    assert "What it waits for" in page
+    assert f'<a href="/jobs/{first}">' in page
+    others = web.person(web.rig.issue("bob")).get("/waiting").text
+    assert "alice" not in others.split("<main")[1]
+    assert first not in others
+    web.rig.rpc.call({"op": "share-set", "user": "alice", "unset": True})
+    for job in (second, wide, first):
+        web.api().post(f"/v1/jobs/{job}/cancel")
+    web.ended(first)
+
+
+def test_the_timeline_zooms_and_moves(web: Web) -> None:
+    job = web.submit(command=["sleep", "0.2"])
+    web.ended(job)
+    person = web.person()
+    text = person.get("/timeline?window=1m").text
+    assert job in text
+    assert "Later" not in text
+    links = {
+        name: href.replace("&amp;", "&") for href, name in re.findall(r'href="(/timeline[^"]*)"[^>]*>(\w+)<', text)
+    }
+    assert {"Earlier", "1m", "5m", "1d"} <= links.keys()
+    for _ in range(3):  # until the minute in which the job ran has passed
+        text = person.get(links["Earlier"]).text
+        links = {n: h.replace("&amp;", "&") for h, n in re.findall(r'href="(/timeline[^"]*)"[^>]*>(\w+)<', text)}
+    assert job not in text
+    assert job in person.get(links["5m"]).text, "the wider window around the same time has it"
+    assert job in person.get(links["Now"]).text
+    assert person.get("/timeline?until=soon").status_code == 400
+
+
 def test_dead_letters_are_for_administrators(web: Web) -> None:
     rig = web.rig
     rig.publish(json.dumps({"token": rig.token, "colour": "<i>red</i>"}).encode())
