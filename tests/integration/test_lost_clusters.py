@@ -175,6 +175,56 @@ def test_waiting_jobs_of_a_lost_cluster_move_at_a_bounded_rate(rig: Rig) -> None
     assert rig.until(arrived[-1][1], "accepted")["attempt"] == 2
 
 
+# -- what no agent had yet goes where there is room ------------------------------------------------------------------
+
+
+@pytest.fixture(params=["memory", "kombu", "servers"])
+def patient(request: pytest.FixtureRequest) -> Iterator[Rig]:
+    """Dispatches stay in their queues for an hour."""
+    name = uuid.uuid4()
+    urls, prefix = (f"memory://{name}", f"memory://{name}"), "rainbow:"
+    if request.param == "kombu":
+        urls = f"kombu+memory://{name}", f"memory://{name}"
+    if request.param == "servers":
+        urls = request.getfixturevalue("amqp_url"), request.getfixturevalue("redis_url")
+        prefix = request.getfixturevalue("redis_prefix")
+    limits = topology.Limits(dispatch_timeout=3600.0)
+    with Rig(*urls, prefix=prefix, options=ServiceOptions(limits=limits, alive_after=2.0)) as rig:
+        yield rig
+
+
+def test_what_no_agent_had_goes_to_another_cluster_once_its_own_cannot_be_reached(patient: Rig) -> None:
+    patient.register("lost")
+    patient.report("lost")
+    had, waits, only = (patient.submit(command=["true"], **more)["id"] for more in ({}, {}, {"clusters": ["lost"]}))
+    agent = patient.jobs_of("lost", prefetch=1)
+    [taken] = eventually(lambda: agent.take(1, 0.5))
+    assert patient.open(taken)["id"] == had
+    agent.cancel()  # as if its connection were lost: the job may have begun
+    patient.register("other")
+
+    def moved() -> bool:
+        patient.report("other")
+        return (patient.job(waits) or {}).get("attempt") == 2
+
+    eventually(moved, every=0.3)
+    record = patient.job(waits)
+    assert record is not None
+    assert (record["state"], record["cluster"]) == ("assigned", "other")
+    for job in (had, only):
+        record = patient.job(job)
+        assert record is not None
+        assert (record["attempt"], record["cluster"]) == (1, "lost")
+    left = patient.jobs_of("lost")
+    found: set[str] = set()
+
+    def seen() -> bool:
+        found.update(patient.open(delivery)["id"] for delivery in left.take(10, 0.2))
+        return found == {had, only}
+
+    eventually(seen)
+
+
 def test_turns() -> None:
     now = [100.0]
     turns = RateLimiter(2.0, clock=lambda: now[0])

@@ -15,3 +15,5 @@ ORIGIN = "rainbow-origin"
 HELD_DISPATCH = "held-dispatch"
 #: `rainbow-kind` of a dispatch that came back and goes to whom clusters bid for next.
 BID_DISPATCH = "bid-dispatch"
+#: `rainbow-kind` of a dispatch that was taken out of the queue of a cluster that cannot be reached.
+REBOUND = "rebound"

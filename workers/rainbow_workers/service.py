@@ -47,6 +47,7 @@ from rainbow_workers.scheduling.failover import RateLimiter
 from rainbow_workers.scheduling.fair_share import FairShare
 from rainbow_workers.scheduling.limits import Limits
 from rainbow_workers.scheduling.outgoing import Outgoing
+from rainbow_workers.scheduling.rebinding import Rebinding
 from rainbow_workers.scheduling.returns import Returns
 from rainbow_workers.scheduling.scheduler import Scheduler
 from rainbow_workers.scheduling.submissions import SubmissionReader
@@ -274,15 +275,17 @@ class Service:
 
     def _returns(self) -> Task:
         decider = self._decider()
+        intake = self._intake(decider)
         return Returns(
             self._broker,
-            self._intake(decider),
+            intake,
             self._dispatcher(decider),
             self._follower,
             self._store,
             self.world,
             self._keys,
             self._mailbox,
+            Rebinding(self._broker, self.world, intake, decider),
             self._audit,
         )
 

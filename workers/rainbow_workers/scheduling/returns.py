@@ -25,9 +25,11 @@ from rainbow_workers.audit import Audit
 from rainbow_workers.barriers import Barrier
 from rainbow_workers.clusters.cache import ClusterCache
 from rainbow_workers.clusters.sync import CacheSync
+from rainbow_workers.headers import KIND, REBOUND
 from rainbow_workers.keys import ClusterKeys
 from rainbow_workers.scheduling.dispatcher import Dispatcher
 from rainbow_workers.scheduling.pending_job import PendingJob
+from rainbow_workers.scheduling.rebinding import UNREACHABLE, Rebinding
 from rainbow_workers.scheduling.submissions import SubmissionReader
 from rainbow_workers.stores.base import Store
 from rainbow_workers.worker import Task
@@ -68,8 +70,10 @@ class Returns(Task):
         world: ClusterCache,
         keys: ClusterKeys,
         mailbox: Mailbox,
+        rebinding: Rebinding,
         audit: Audit | None = None,
     ) -> None:
+        self._rebinding = rebinding
         self._audit = audit or Audit()
         self._broker = broker
         self._intake = intake
@@ -83,6 +87,7 @@ class Returns(Task):
 
     def ready(self) -> None:
         self._follower.follow()
+        self._rebinding.look()
 
     def handle(self, deliveries: Sequence[Delivery], consumer: Consumer) -> None:
         tickets: list[PendingJob] = self._dispatcher.pending()
@@ -93,7 +98,8 @@ class Returns(Task):
             if dispatch is None:
                 tickets.append(self._intake.returned(delivery, Reason(code="error")))
             else:
-                due.append(_Return(delivery, dispatch, now if _death(delivery.headers) else now + _EVENT_GRACE))
+                unseen = _death(delivery.headers) or delivery.headers.get(KIND) == REBOUND
+                due.append(_Return(delivery, dispatch, now if unseen else now + _EVENT_GRACE))
         settled = [back.settled for back in due]  # looked at before the records are read
         records = self._store.jobs.get([back.dispatch.id for back in due]) if due else []
         unasked: list[_Return] = []
@@ -149,6 +155,8 @@ class Returns(Task):
             return Reason(code="error", detail="delivered too often without an answer: its agent keeps dying on it")
         if death == "expired":
             return Reason(code="timed-out", detail="its agent did not take it in time")
+        if back.delivery.headers.get(KIND) == REBOUND:
+            return UNREACHABLE
         if dispatch.cluster not in self._world.clusters:
             return Reason(code="deleted", detail="its cluster was deleted")
         return Reason(code="error", detail="rejected without a reason")
