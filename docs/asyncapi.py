@@ -182,7 +182,7 @@ def _channels() -> Iterator[tuple[str, Document]]:
             {
                 "lane": {
                     "description": "Of a user; or for jobs that wait for others.",
-                    "enum": [*(str(n) for n in range(topology.WAITING_LANES)), topology.DEPENDENTS],
+                    "enum": [*(str(n) for n in range(topology.WAITING_LANES)), topology.DEPENDENTS, topology.ARRAYS],
                 }
             },
         ),

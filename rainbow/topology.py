@@ -63,6 +63,9 @@ WAITING_LANES = 8
 #: Routing key of the queue for jobs that wait for other jobs.
 DEPENDENTS = "after"
 DEPENDENTS_QUEUE = f"{WAITING}.{DEPENDENTS}"
+#: Routing key of the queue for job arrays, whose elements become jobs bit by bit.
+ARRAYS = "array"
+ARRAYS_QUEUE = f"{WAITING}.{ARRAYS}"
 
 #: Seconds a held submission waits before it is looked at again: one queue per delay, so that no message
 #: waits behind one with a longer time to live.
@@ -273,7 +276,10 @@ def core(limits: Limits | None = None) -> Topology:
             replace(queue(DEAD_QUEUE, DEAD, lim.max_other, dead_letter=None), delivery_limit=NO_DELIVERY_LIMIT),
             *holds,
             *waiting,
-            replace(queue(DEPENDENTS_QUEUE, WAITING, lim.max_submissions), bindings=((WAITING, DEPENDENTS),)),
+            *(
+                replace(queue(f"{WAITING}.{key}", WAITING, lim.max_submissions), bindings=((WAITING, key),))
+                for key in (DEPENDENTS, ARRAYS)
+            ),
         ),
     )
 

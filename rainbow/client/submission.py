@@ -27,7 +27,7 @@ class JobFields(TypedDict, total=False):
     `expires` is RFC 3339 text, a datetime, or seconds since 1970; one without a zone is local time. So is `begin_time`,
     before which it does not start. `dependency` says which jobs it waits for: ``"afterok:ID"`` (also ``after``,
     ``afterany``, ``afternotok``). `id` is a UUID: submitting the same again runs it once. `account` is what the job is
-    charged to.
+    charged to. `array` (``"1-100"``, ``"0-15:4%2"``) makes it a job for each index, with the id ``ID[INDEX]``.
     """
 
     id: str
@@ -54,6 +54,7 @@ class JobFields(TypedDict, total=False):
     expires: str | float | datetime
     dependency: str | Sequence[str]
     begin_time: str | float | datetime
+    array: str
 
 
 def read_jobspec(path: Path, max_bytes: int) -> str:

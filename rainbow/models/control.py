@@ -113,12 +113,16 @@ class GetJobs(_Request):
 
 
 class ListJobs(_Request):
-    """The newest jobs, without their history (`rainbow.models.requests.JobPage`): those after the position `before`."""
+    """The newest jobs, without their history (`rainbow.models.requests.JobPage`): those after the position `before`.
+
+    Elements of an array are only listed with `array`.
+    """
 
     op: Literal["jobs"]
     state: Text | None = None
     cluster: ClusterName | None = None
     user: Text | None = None
+    array: JobId | None = None
     before: Annotated[str, Field(max_length=128)] | None = None
     limit: Annotated[int, Field(ge=1, le=10_000)] = 100
 

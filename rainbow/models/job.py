@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Mapping
 from datetime import datetime
 from typing import Annotated, Any, Literal, Self, get_args
@@ -10,6 +11,7 @@ from typing import Annotated, Any, Literal, Self, get_args
 from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema, model_validator
 
 from rainbow.errors import InvalidInput
+from rainbow.models.arrays import MAX_TEXT, Element, read_array
 from rainbow.models.dependencies import read_dependencies
 from rainbow.models.ids import read_id as read_id
 from rainbow.models.shares import AccountName
@@ -167,6 +169,7 @@ class SubmitRequest(Wire):
 
     A field that is null is as one that is left out. Whole numbers may be written as 1.0. Values in `environment` may be
     numbers, true and false: they become text. `account` is what the job is charged to, one that its token may charge.
+    `array` submits a job for each of these indices (`rainbow.models.arrays`), and `id` is then the array's.
     """
 
     version: Literal[1] = 1
@@ -196,6 +199,7 @@ class SubmitRequest(Wire):
     expires: Timestamp | None = None
     dependency: list[str] | str | None = None
     begin_time: Timestamp | None = None
+    array: Annotated[str, Field(max_length=MAX_TEXT)] | None = None
 
     @model_validator(mode="before")
     @classmethod
@@ -229,6 +233,10 @@ class SubmitRequest(Wire):
             raise InvalidInput("command is empty: say what to run")
         if self.dependency is not None:
             read_dependencies(self.dependency)
+        if self.array is not None:
+            read_array(self.array)
+            if self.satisfy_only:
+                raise InvalidInput("array and satisfy_only do not go together: ask for one element")
         return self
 
 
@@ -263,7 +271,7 @@ class Dispatch(OpenWire):
     signed statement that this attempt was given to this cluster: the agent returns it with the job's events. `epoch` is
     the epoch of the store in which the attempt was assigned (0: unknown). `lives` is for how many seconds after
     `assigned_at` it stays in its cluster's queue (0: unknown). `repeated` says that the same attempt may have been
-    dispatched before: the other copy may have come back by now.
+    dispatched before: the other copy may have come back by now. `element` says which of an array the job is.
     """
 
     version: Literal[1] = 1
@@ -283,6 +291,7 @@ class Dispatch(OpenWire):
     epoch: int = 0
     lives: float = 0.0
     repeated: bool = False
+    element: Element | None = None
 
 
 #: Characters of an event's detail, and of the end of a job's output, that are kept: longer ones are cut.
@@ -303,6 +312,7 @@ class JobEvent(OpenWire):
     `flux_id` comes with accepted, `returncode` with completed and failed, `code` and `detail` with every
     state that has a reason, `answer` with the scheduler's decisions. An agent's event carries the `grant` of the
     dispatch that it received. `held` comes with accepted: the job does not start before the ledger confirms it.
+    Events of the workers have `array` and `index` for an element of an array, and for an array its `indices`.
     """
 
     version: Literal[1] = 1
@@ -321,11 +331,19 @@ class JobEvent(OpenWire):
     output: Annotated[str, BeforeValidator(_last)] | None = None
     answer: dict[str, Any] | None = None
     held: bool | None = None
+    array: Text | None = None
+    index: int | None = None
+    indices: Annotated[str, Field(max_length=MAX_TEXT)] | None = None
     grant: Annotated[str, Field(max_length=16_384)] | None = Field(default=None, repr=False)
 
 
 class JobRecord(OpenWire):
-    """What is known of a job. `history` is every event seen, stale ones marked, oldest first."""
+    """What is known of a job. `history` is every event seen, stale ones marked, oldest first.
+
+    An element of an array has its `index` and the id of the `array`. An array has its `indices` as they were written,
+    how many of its elements that are known are in which state (`counts`), and the largest exit code of those that ended
+    (`exit_code`, as a shell has it).
+    """
 
     id: str
     state: State
@@ -342,8 +360,23 @@ class JobRecord(OpenWire):
     answer: dict[str, Any] | None = None
     times: dict[str, float] = Field(default_factory=dict)
     cancel_requested: bool = False
+    array: str | None = None
+    index: int | None = None
+    indices: str | None = None
+    counts: dict[str, int] = Field(default_factory=dict)
+    exit_code: int | None = None
     history: list[dict[str, Any]] = Field(default_factory=list)
 
     @property
     def terminal(self) -> bool:
         return self.state in TERMINAL
+
+    @property
+    def elements(self) -> dict[str, int]:
+        """Of an array: how many of its elements are in which state, in the order of a job's life."""
+        if self.indices is None:
+            return {}
+        left = read_array(self.indices).size - sum(self.counts.values())
+        found = Counter(self.counts)
+        found["cancelled" if self.terminal else "submitted"] += left
+        return {state: found[state] for state in STATES if found[state] > 0}

@@ -119,6 +119,7 @@ SUBMISSIONS: list[dict[str, Any]] = [
         "expires": "2030-05-01T12:00:00Z",
         "dependency": [f"afterok:{ID}"],
         "begin_time": "2030-05-01T12:00:00Z",
+        "array": "1-100%5",
     },
     {"jobspec": {"version": 1, "resources": [], "tasks": []}},
     {"jobspec": "version: 1"},

@@ -21,7 +21,6 @@ CEILINGS: dict[str, int] = {
     "rainbow_workers/cli.py::build": 65,
     "rainbow_workers/registry/operations/clusters.py": 439,
     "rainbow_workers/registry/operations/clusters.py::ClusterOperations": 336,
-    "rainbow_workers/stores/redis/placement.py::placement": 65,
 }
 
 

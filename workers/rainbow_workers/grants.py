@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import base64
 import binascii
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import msgpack
@@ -20,7 +20,8 @@ from rainbow.security import signing
 class Grant(NamedTuple):
     """Attempt `attempt` of job `id` belongs to `registration` of `cluster`.
 
-    `epoch` is the epoch of the store at the assignment; times are seconds since 1970.
+    `epoch` is the epoch of the store at the assignment; times are seconds since 1970. `element` is the
+    array of which the job is an element, and its index.
     """
 
     id: str
@@ -32,6 +33,7 @@ class Grant(NamedTuple):
     submitted_at: float
     assigned_at: float
     epoch: int = 0
+    element: Sequence[Any] | None = None
 
 
 def issue(keys: Mapping[str, bytes], grant: Grant) -> str:
@@ -40,7 +42,9 @@ def issue(keys: Mapping[str, bytes], grant: Grant) -> str:
     Returns:
         ``KID:SIGNATURE:DATA``, about 300 characters of ASCII.
     """
-    data: bytes = msgpack.packb(grant, unicode_errors="surrogatepass")
+    # Earlier releases know no arrays.
+    fields = grant if grant.element is not None else grant[:-1]
+    data: bytes = msgpack.packb(fields, unicode_errors="surrogatepass")
     return f"{signing.sign(keys, data)}:{base64.b64encode(data).decode()}"
 
 

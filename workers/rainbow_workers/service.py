@@ -38,6 +38,8 @@ from rainbow_workers.registry.operations.jobs import JobOperations
 from rainbow_workers.registry.operations.relaying import RelayOperations
 from rainbow_workers.registry.operations.shares import ShareOperations
 from rainbow_workers.registry.registrar import Operation, Registrar
+from rainbow_workers.scheduling.arrays import Arrays
+from rainbow_workers.scheduling.cancelling import Cancelling
 from rainbow_workers.scheduling.contention import Contention
 from rainbow_workers.scheduling.decide import Decider
 from rainbow_workers.scheduling.dependents import Dependents
@@ -122,10 +124,11 @@ class Service:
         self._dispatchers: list[Dispatcher] = []
         self._recorders: list[Recorder] = []
         self._mailbox = Mailbox(self._broker)
+        self._cancelling = Cancelling(self._broker, store, self.world, self._follower, self._keys)
         self._former = FormerQueue(self._broker)
         names = list(self._options.workers)
         if "scheduler" in names:
-            names += ["waiting", "dependents"]
+            names += ["waiting", "dependents", "arrays"]
         self.workers = [self._worker(name) for name in names]
 
     def start(self) -> None:
@@ -189,6 +192,7 @@ class Service:
             "bidding": self._bidding,
             "waiting": self._waiting,
             "dependents": self._dependents,
+            "arrays": self._arrays,
         }[name]()
         if name == "bidding":
             return Worker(task, self._broker, batch=self._options.batch, prefetch=AT_ONCE, poll=0.05)
@@ -217,6 +221,7 @@ class Service:
             max_depth=self._options.depth,
             accounts=lambda: self._fair_share.table.names("account"),
             keep=self._options.keep,
+            max_array=self._options.waiting.max_array,
         )
 
     def _dispatcher(self, decider: Decider) -> Dispatcher:
@@ -273,6 +278,20 @@ class Service:
             window=min(60_000, 8 * self._options.waiting.window),
         )
 
+    def _arrays(self) -> Task:
+        """Part of each process that schedules, as the waiting room is."""
+        return Arrays(
+            self._broker,
+            self._store,
+            self.world,
+            self._intake(self._decider()),
+            Outgoing(self.world, self._keys, lambda: self._verifier.ring),
+            self._follower,
+            self._keys,
+            self._cancelling,
+            window=min(60_000, 8 * self._options.waiting.window),
+        )
+
     def _returns(self) -> Task:
         decider = self._decider()
         intake = self._intake(decider)
@@ -323,7 +342,7 @@ class Service:
         o = self._options
         issuer = Issuer(self.ring, vhost=o.vhost, agent_ttl=o.agent_ttl, submit_ttl=o.submit_ttl)
         clusters = ClusterOperations(self._broker, self._store, self.world, issuer, self._keys, o.limits)
-        jobs = JobOperations(self._broker, self._store, self.world, self._follower, self._keys)
+        jobs = JobOperations(self._store, self.world, self._cancelling)
         relay = RelayOperations(self._broker, self._store, self.world, self._keys, self.ring)
         shares = ShareOperations(self._store, self.world, self._fair_share)
         access = AccessOperations(self._store, self.world, issuer, clusters.bar)

@@ -10,6 +10,7 @@ from rainbow import codec, plugins
 from rainbow.brokers.base import Delivery
 from rainbow.errors import BadSignature, InvalidInput, InvalidJobspec
 from rainbow.jobspec import Jobspec, read_cached
+from rainbow.jobspec.flux.elements import for_element
 from rainbow.jobspec.flux.v1 import FluxJob
 from rainbow.models.job import Dispatch
 from rainbow.models.wire import parse
@@ -91,6 +92,8 @@ class Checks:
             return Refusal("expired", f"it was assigned {late:.0f} s after it had expired")
         try:
             job.spec, job.units = self.plan(d.jobspec)
+            if d.element is not None:
+                job.units = tuple(for_element(job.units, d.element))
         except InvalidJobspec as exc:
             return Refusal("bad-spec", str(exc))
         return None

@@ -186,10 +186,14 @@ class Recorder(Task):
         if event.state not in REPORTED:
             raise InvalidInput(f"an agent does not report the state {event.state}")
         granted = self._granted(event, sender)
+        element = (granted and granted.element) or (None, None)
         update = {
             "user": granted.user if granted else None,
             "account": None,
             "name": granted.name if granted else None,
+            "array": element[0],
+            "index": element[1],
+            "indices": None,
             "answer": None,
             "grant": None,
         }

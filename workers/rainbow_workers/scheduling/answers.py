@@ -10,6 +10,7 @@ from typing import Any
 
 from rainbow import codec
 from rainbow.brokers.base import Message
+from rainbow.models.arrays import Element
 from rainbow.models.job import JobEvent, JobRecord, Reason
 from rainbow_workers.scheduling.decide import Decision, Job
 from rainbow_workers.scheduling.looked import seen
@@ -18,8 +19,15 @@ from rainbow_workers.scheduling.pending_job import PendingJob
 
 def happened(job: Job, state: Any, now: float, **more: Any) -> JobEvent:
     """Something that happened to a job before it was assigned (anew)."""
-    whose = {"user": job.user, "account": job.account, "name": job.name}
+    whose = {"user": job.user, "account": job.account, "name": job.name, **which(job.element)}
+    if job.array is not None:
+        whose["indices"] = job.array.text
     return JobEvent(id=job.id, attempt=max(0, job.attempt - 1), state=state, at=now, **whose, **more)
+
+
+def which(element: Element | None) -> dict[str, Any]:
+    """The fields of an event that say which element of an array a job is."""
+    return {} if element is None else {"array": element.array, "index": element.index}
 
 
 def summed_up(reasons: Mapping[str, Reason], most: int = 3) -> str | None:

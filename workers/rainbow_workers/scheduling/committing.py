@@ -116,6 +116,8 @@ class Committing:
             reserve_s=self._reserve_s,
             registration=self._registration(decision.cluster),
             looked=looked(decision),
+            array=job.element.array if job.element is not None else None,
+            index=job.element.index if job.element is not None else None,
         )
 
     def _registration(self, cluster: str) -> str:

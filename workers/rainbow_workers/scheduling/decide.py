@@ -13,6 +13,7 @@ from itertools import chain
 from typing import Any, Literal
 
 from rainbow.jobspec.request import Jobspec, Request
+from rainbow.models.arrays import Array, Element
 from rainbow.models.dependencies import Dependency
 from rainbow.models.job import Reason
 from rainbow.models.shares import DEFAULT_ACCOUNT
@@ -37,7 +38,8 @@ class Job:
     for itself; `tried` holds the clusters that refused it, with their reasons. `attempt` is the number this
     assignment would have. `own` is what its first token covers; `others` are the further ones (jti, subject, time of
     issue, clusters). It does not start before `begin_at`, nor before what it waits for (`after`): that is settled once,
-    at `freed_at` (0: not yet), with `unmet` why it can never happen."""
+    at `freed_at` (0: not yet), with `unmet` why it can never happen. An `array` is not placed: its elements are, which
+    know which `element` they are."""
 
     id: str
     user: str
@@ -61,6 +63,8 @@ class Job:
     freed_at: float = 0.0
     unmet: str = ""
     satisfy_only: bool = False
+    array: Array | None = None
+    element: Element | None = None
     attempt: int = 1
     tried: dict[str, Reason] = field(default_factory=dict)
     #: What clusters said that were asked for a bid; None before any was.

@@ -9,13 +9,14 @@ from typing import Protocol
 from rainbow.errors import StoreUnavailable
 from rainbow_workers.clusters.cache import ClusterCache
 from rainbow_workers.headers import DOUBTFUL
+from rainbow_workers.scheduling.answers import looked
 from rainbow_workers.scheduling.decide import Decider, Decision, Job
 from rainbow_workers.scheduling.failover import AGAIN, RateLimiter
 from rainbow_workers.scheduling.limits import Limits, refuse
 from rainbow_workers.scheduling.pending_job import PendingJob
 from rainbow_workers.scheduling.stages import Decided
 from rainbow_workers.stores.base import Store
-from rainbow_workers.stores.history import DEPENDENCY
+from rainbow_workers.stores.history import ARRAY, DEPENDENCY
 
 #: Decisions that are not revised later.
 _FINAL = frozenset({"no-match", "unsatisfiable", "satisfied"})
@@ -185,6 +186,8 @@ class Deciding:
             why = "waits for its turn: its cluster is lost, and what waited there is placed elsewhere bit by bit"
             return Decision("held", retry_in=AGAIN, detail=why)
         pending.admitted = True
+        if job.array is not None:
+            return self._array(job, now)
         limit = self._limits.full(job) if self._limits is not None else ""
         decision = self._decider.decide(job, now, self._rng, early=early, limit=limit)
         if decision.status == "assigned":
@@ -195,6 +198,15 @@ class Deciding:
             if decision.probe_until:
                 self._world.probe_at[decision.cluster] = decision.probe_until
         return decision
+
+    def _array(self, job: Job, now: float) -> Decision:
+        """End an array that no cluster can run as a job would. The elements of any other are decided one by one."""
+        assert job.array is not None
+        decision = self._decider.decide(job, now, self._rng)
+        if decision.status in ("no-match", "unsatisfiable", "expired"):
+            return decision
+        detail = f"array of {job.array.size} elements"
+        return Decision("held", looked=looked(decision), code=ARRAY, detail=detail)
 
     def _refresh(self) -> None:
         changes = self._store.clusters.changes(self._world.version)

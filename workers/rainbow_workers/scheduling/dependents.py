@@ -15,7 +15,7 @@ import queue
 import time
 from collections.abc import Callable, Sequence
 
-from rainbow import codec, topology
+from rainbow import topology
 from rainbow.brokers.base import Broker, Consumer, Delivery, Message, Receipt
 from rainbow.models.dependencies import written
 from rainbow.models.job import JobEvent, JobRecord
@@ -26,7 +26,7 @@ from rainbow_workers.keys import ClusterKeys
 from rainbow_workers.scheduling.answers import answer, first_answer, happened, to_submitter
 from rainbow_workers.scheduling.awaiting import Awaiting, Entry
 from rainbow_workers.scheduling.decide import Decision, Job
-from rainbow_workers.scheduling.outgoing import Outgoing
+from rainbow_workers.scheduling.outgoing import Outgoing, as_it_came
 from rainbow_workers.scheduling.pending_job import PendingJob, of_two
 from rainbow_workers.scheduling.submissions import SubmissionReader
 from rainbow_workers.stores.base import Dependent, Store
@@ -159,7 +159,7 @@ class Dependents(Task):
                     continue
             arrived.append(self._window.add(pending, job, now, now + _AGAIN))
         if elsewhere:
-            self._send(elsewhere, [_as_it_came(p.delivery) for p in elsewhere], consumer)
+            self._send(elsewhere, [as_it_came(p.delivery) for p in elsewhere], consumer)
         if again:
             self._answer_again(again, consumer)
         for pending in strangers:
@@ -345,20 +345,6 @@ class Dependents(Task):
             self._window.remove(entry.job.id)
         jobs = [e.pending for e in entries]
         self._send(jobs, [self._outgoing.to_dependents(p) for p in jobs], consumer)
-
-
-def _as_it_came(d: Delivery) -> Message:
-    return Message(
-        topology.SUBMIT,
-        "submit",
-        d.body,
-        content_type=d.content_type or codec.JSON,
-        message_id=d.message_id,
-        correlation_id=d.correlation_id,
-        reply_to=d.reply_to,
-        priority=d.priority,
-        headers=dict(d.headers),
-    )
 
 
 def _waits(record: JobRecord, job: Job) -> bool:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import time
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
 from rainbow import codec, topology, tracing
-from rainbow.brokers.base import MSGPACK, Message
+from rainbow.brokers.base import MSGPACK, Delivery, Message
 from rainbow.jobspec import Jobspec
 from rainbow.security import signing
 from rainbow.security.tokens import KeyRing
@@ -53,6 +53,7 @@ class Outgoing:
                 "epoch": self._world.epoch,
                 "lives": self._lives,
                 **({"repeated": True} if repeated else {}),
+                **({} if job.element is None else {"element": job.element.model_dump()}),
                 "grant": grants.issue(
                     self._keys.grant,
                     Grant(
@@ -65,6 +66,7 @@ class Outgoing:
                         job.submitted_at,
                         now,
                         self._world.epoch,
+                        None if job.element is None else (job.element.array, job.element.index),
                     ),
                 ),
             },
@@ -131,11 +133,41 @@ class Outgoing:
         """To where it waits for other jobs (`dependents.Dependents`)."""
         return replace(self.hold(pending, 0), exchange=topology.WAITING, routing_key=topology.DEPENDENTS)
 
+    def to_arrays(self, pending: PendingJob, released: int = 0) -> Message:
+        """To where its elements become jobs (`arrays.Arrays`); so many of them have."""
+        return replace(self.hold(pending, 0, released=released), exchange=topology.WAITING, routing_key=topology.ARRAYS)
+
+    def elements(self, pending: PendingJob, indices: Sequence[int]) -> list[Message]:
+        """Elements of an array, to the schedulers: the array's submission with a route of their own."""
+        job, delivery, now = pending.job, pending.delivery, time.time()
+        assert job is not None
+        assert job.array is not None
+        # What it waited for has happened.
+        common = {**route_of(job), "attempt": 1, "submitted_at": job.submitted_at, "held_at": now, "freed_at": now}
+        trace = tracing.parent_of(delivery.headers)
+        headers = pending.hold_headers if trace is None else {**pending.hold_headers, tracing.HEADER: trace}
+        messages: list[Message] = []
+        for index in indices:
+            element = job.array.element(job.id, index)
+            route = {**common, "id": element.id, "element": element.model_dump()}
+            messages.append(
+                Message(
+                    topology.SUBMIT,
+                    "submit",
+                    delivery.body,
+                    content_type=delivery.content_type or codec.JSON,
+                    message_id=element.id,
+                    priority=delivery.priority,
+                    headers={**headers, ROUTE: signing.seal(self._ring(), codec.encode_msgpack(route))},
+                )
+            )
+        return messages
+
     def freed(self, pending: PendingJob, unknown: str) -> Message:
         """Back to the schedulers: what it waited for has happened, or is not known and why it is no job."""
         return replace(self.hold(pending, 0, unknown), exchange=topology.SUBMIT, routing_key="submit")
 
-    def hold(self, ticket: PendingJob, seconds: float, unknown: str = "") -> Message:
+    def hold(self, ticket: PendingJob, seconds: float, unknown: str = "", *, released: int = 0) -> Message:
         """What came, to come again in about so many seconds, with what is known of its job sealed beside it."""
         delivery, job = ticket.delivery, ticket.job
         assert job is not None
@@ -143,6 +175,10 @@ class Outgoing:
         route["held_at"] = time.time()
         if ticket.again:
             route["again"] = True
+        if released:
+            route["released"] = released
+        if job.element is not None:
+            route["element"] = job.element.model_dump()
         if job.freed_at:
             route |= {"freed_at": job.freed_at, "unmet": job.unmet, "unknown": unknown}
         headers = {**ticket.hold_headers, ROUTE: signing.seal(self._ring(), codec.encode_msgpack(route))}
@@ -159,6 +195,21 @@ class Outgoing:
             priority=delivery.priority,
             headers=headers,
         )
+
+
+def as_it_came(d: Delivery) -> Message:
+    """A submission, to the schedulers once more."""
+    return Message(
+        topology.SUBMIT,
+        "submit",
+        d.body,
+        content_type=d.content_type or codec.JSON,
+        message_id=d.message_id,
+        correlation_id=d.correlation_id,
+        reply_to=d.reply_to,
+        priority=d.priority,
+        headers=dict(d.headers),
+    )
 
 
 def _pairs(job: Job) -> codec.Pairs:

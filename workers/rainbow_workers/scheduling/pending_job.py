@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from rainbow.brokers.base import Delivery, Message
+from rainbow.models.arrays import Element
 from rainbow.models.job import AnswerStatus
 from rainbow.security.tokens import Principal
 from rainbow_workers.audit import DONE, Audit
@@ -39,6 +40,10 @@ class PendingJob:
     #: For the cluster it comes back from: that attempt is off. Goes out when the job is assigned elsewhere, not before.
     fence: Message | None = None
     who: Principal | None = None
+    #: Which element of an array it is.
+    element: Element | None = None
+    #: Of an array: how many of its elements have been sent on.
+    released: int = 0
     fresh: bool = False
     #: It waited in the queue of a cluster that is lost: placed elsewhere at a bounded rate.
     failover: bool = False

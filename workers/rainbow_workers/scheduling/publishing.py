@@ -25,6 +25,7 @@ from rainbow_workers.scheduling.answers import (
     summed_up,
     to_submitter,
     told_of,
+    which,
 )
 from rainbow_workers.scheduling.decide import Decision, Job
 from rainbow_workers.scheduling.fair_share import FairShare
@@ -32,7 +33,7 @@ from rainbow_workers.scheduling.outgoing import Outgoing
 from rainbow_workers.scheduling.pending_job import PendingJob, Refusal
 from rainbow_workers.scheduling.stages import Committed, Published
 from rainbow_workers.stores.base import Store
-from rainbow_workers.stores.history import DEPENDENCY
+from rainbow_workers.stores.history import ARRAY, DEPENDENCY
 
 log = logging.getLogger(__name__)
 
@@ -178,7 +179,9 @@ class Publishing:
             # There it is looked whether these jobs are known, and its submitter is told.
             pending.messages.append(self._outgoing.to_dependents(pending))
             return
-        if decision.waits:
+        if decision.code == ARRAY:
+            pending.messages.append(self._outgoing.to_arrays(pending))
+        elif decision.waits:
             pending.messages.append(self._outgoing.to_waiting(pending))
         elif decision.status == "held":
             pending.messages.append(self._outgoing.hold(pending, decision.retry_in))
@@ -217,6 +220,7 @@ class Publishing:
                     code=refusal.code,
                     detail=refusal.error,
                     answer=reply,
+                    **which(pending.element),
                 )
             )
         self._reply(pending, reply)

@@ -14,18 +14,19 @@ from rainbow import codec, plugins, topology
 from rainbow.brokers.base import Delivery
 from rainbow.errors import BadSignature, Denied, InvalidInput, RainbowError
 from rainbow.jobspec import Jobspec, read_cached
+from rainbow.models.arrays import Element
 from rainbow.models.job import Dispatch, Reason, SubmitRequest, read_id
 from rainbow.models.shares import DEFAULT_ACCOUNT
 from rainbow.models.wire import parse
 from rainbow.security import access, signing
-from rainbow.security.tokens import LEEWAY, Principal, Verifier, check_body, revoked
+from rainbow.security.tokens import LEEWAY, KeyRing, Principal, Verifier, check_body, revoked
 from rainbow_workers.headers import BID_DISPATCH, HELD_DISPATCH, KIND, ORIGIN, REGISTRATION, ROUTE
 from rainbow_workers.keys import ClusterKeys
 from rainbow_workers.scheduling.decide import Job
 from rainbow_workers.scheduling.failover import LOST
 from rainbow_workers.scheduling.parse_cache import ParseCache
 from rainbow_workers.scheduling.pending_job import PendingJob, Refusal
-from rainbow_workers.scheduling.wishes import after, bank, jobspec_of
+from rainbow_workers.scheduling.wishes import after, array_of, bank, jobspec_of
 
 AUTHORIZATION = "authorization"
 #: Bytes of a submission that are decoded for anybody.
@@ -46,6 +47,7 @@ class SubmissionReader:
         max_bytes: int = codec.MAX_BYTES,
         max_depth: int = codec.MAX_DEPTH,
         keep: float = 7 * 86400.0,
+        max_array: int = 1_000_000,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._verifier = verifier
@@ -55,6 +57,7 @@ class SubmissionReader:
         self._max_bytes = max_bytes
         self._max_depth = max_depth
         self._keep = keep
+        self._max_array = max_array
         self._clock = clock
         self._repeats = ParseCache()
 
@@ -118,8 +121,11 @@ class SubmissionReader:
         self, ticket: PendingJob, request: SubmitRequest, jobspec: Jobspec | None, delivery: Delivery, named: bool
     ) -> Job:
         now = self._clock()
-        route = self._held_route(delivery.headers, ticket.id)
+        route = held_route(self._verifier.ring, delivery.headers, ticket.id)
         # Only a route that we sealed says that it has been here before.
+        if route:
+            ticket.id, ticket.released = route["id"], route.get("released", 0)
+            ticket.element = Element(**route["element"]) if "element" in route else None
         ticket.again, ticket.fresh = bool(route and route.get("again")) or delivery.redelivered, route is None
         submitted_at = route["submitted_at"] if route else now
         # A job that was let in and then held by us does not run out of its token while it waits.
@@ -142,19 +148,14 @@ class SubmissionReader:
         # The time to wait for a cluster begins when one may be asked.
         begin_at = max(request.begin_time or 0.0, jobspec.begin or 0.0)
         hold_until = max(submitted_at, freed_at, begin_at) + request.hold if request.hold else 0.0
-        allowed: frozenset[str] = first.clusters
-        others: tuple[tuple[str, str, float, tuple[str, ...]], ...] = ()
-        if len(principals) > 1:
-            allowed = allowed.union(*(p.clusters for p in principals[1:]))
-            others = tuple((p.jti, p.sub, p.issued_at, tuple(sorted(p.clusters))) for p in principals[1:])
         return Job(
             id=ticket.id,
             user=first.sub,
             jti=first.jti,
             token_issued_at=first.issued_at,
-            others=others,
+            others=tuple((p.jti, p.sub, p.issued_at, tuple(sorted(p.clusters))) for p in principals[1:]),
             jobspec=jobspec,
-            allowed=allowed,
+            allowed=first.clusters.union(*(p.clusters for p in principals[1:])),
             own=first.clusters,
             submitted_at=submitted_at,
             # What it was let in for stays, whatever is set meanwhile.
@@ -171,6 +172,8 @@ class SubmissionReader:
             freed_at=freed_at,
             unmet=route.get("unmet", "") if route else "",
             satisfy_only=request.satisfy_only,
+            array=None if ticket.element or request.satisfy_only else array_of(request, jobspec, self._max_array),
+            element=ticket.element,
             # Higher when it was assigned before, and no queue took it.
             attempt=route["attempt"] if route else 1,
         )
@@ -223,17 +226,6 @@ class SubmissionReader:
         access.allowed("submit", principal.role)
         return principal
 
-    def _held_route(self, headers: Mapping[str, Any], job_id: str) -> dict[str, Any] | None:
-        """What we sealed into a message when we put it on hold; anything else in that header is ignored."""
-        sealed = headers.get(ROUTE)
-        if not isinstance(sealed, bytes):
-            return None
-        try:
-            route = codec.decode(signing.unseal(self._verifier.ring, sealed), codec.MSGPACK)
-        except RainbowError:
-            return None
-        return route if route.get("id") == job_id else None
-
     # -- dispatches that came back ------------------------------------------------------------------------
 
     def returned(self, delivery: Delivery, reason: Reason | None, *, waited: bool = True) -> PendingJob:
@@ -247,7 +239,7 @@ class SubmissionReader:
         except RainbowError as exc:
             ticket.refusal = Refusal("invalid", exc.message, exc.code, dead=True)
             return ticket
-        ticket.id = dispatch.id
+        ticket.id, ticket.element = dispatch.id, dispatch.element
         ticket.again = delivery.redelivered or bool(route.get("again"))
         tried = {str(c): Reason(code=str(code), detail=str(why)) for c, (code, why) in route["tried"].items()}
         if reason is not None:
@@ -285,6 +277,7 @@ class SubmissionReader:
             priority=dispatch.priority,
             expires_at=dispatch.expires_at,
             hold_until=route["hold_until"],
+            element=dispatch.element,
             attempt=max(dispatch.attempt + 1, route.get("attempt", 0)),
             tried=tried,
         )
@@ -308,7 +301,7 @@ class SubmissionReader:
         signing.check(self._keys.origin, delivery.body, delivery.headers.get(ORIGIN))
         data = codec.decode(delivery.body, codec.MSGPACK, max_bytes=4 * self._max_bytes, max_depth=self._max_depth + 8)
         dispatch = parse(Dispatch, data)
-        held = self._held_route(delivery.headers, dispatch.id)
+        held = held_route(self._verifier.ring, delivery.headers, dispatch.id)
         if held is None and delivery.headers.get(KIND) in (HELD_DISPATCH, BID_DISPATCH):
             raise BadSignature("a dispatch on hold needs the route that a worker signed when it was put on hold")
         self._check_age(max(dispatch.assigned_at, float(held.get("held_at", 0.0)) if held else 0.0))
@@ -331,6 +324,19 @@ class SubmissionReader:
                 f"the dispatch was signed {age:.0f} s ago, and records are kept for {self._keep:.0f} s (store.keep): "
                 "submit the job again"
             )
+
+
+def held_route(ring: KeyRing, headers: Mapping[str, Any], job_id: str) -> dict[str, Any] | None:
+    """What we sealed into a message when we put it on hold; anything else in that header is ignored."""
+    sealed = headers.get(ROUTE)
+    if not isinstance(sealed, bytes):
+        return None
+    try:
+        route = codec.decode(signing.unseal(ring, sealed), codec.MSGPACK)
+    except RainbowError:
+        return None
+    # The submission that came with an element is that of the array.
+    return route if job_id in (route.get("id"), (route.get("element") or {}).get("array")) else None
 
 
 def route_of(job: Job) -> dict[str, Any]:

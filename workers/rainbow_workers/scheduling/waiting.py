@@ -60,6 +60,7 @@ class WaitingPolicy:
     depth: How much work clusters get ahead.
     shares: Whose turn it is.
     refuse_running: A submission beyond `max_running` is refused: else it waits.
+    max_array: Elements of a job array.
     """
 
     patience: float = 30.0
@@ -67,6 +68,7 @@ class WaitingPolicy:
     depth: DepthPolicy = field(default_factory=DepthPolicy)
     shares: SharePolicy = field(default_factory=SharePolicy)
     refuse_running: bool = False
+    max_array: int = 1_000_000
 
 
 def waiting_policy(settings: WaitingSettings) -> WaitingPolicy:
@@ -75,7 +77,8 @@ def waiting_policy(settings: WaitingSettings) -> WaitingPolicy:
     users = weights | {user: terms.over(weights.get(user, ShareTerms())) for user, terms in settings.users.items()}
     shares = SharePolicy(users, settings.accounts, settings.half_life)
     depth = DepthPolicy(settings.share, settings.seconds)
-    return WaitingPolicy(settings.patience, settings.window, depth, shares, settings.over_limit == "refuse")
+    refuse_running = settings.over_limit == "refuse"
+    return WaitingPolicy(settings.patience, settings.window, depth, shares, refuse_running, settings.max_array)
 
 
 class WaitingRoom(Task):

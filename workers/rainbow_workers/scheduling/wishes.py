@@ -10,6 +10,7 @@ from rainbow.errors import InvalidInput
 from rainbow.jobspec import Jobspec, read_cached
 from rainbow.jobspec.compatibility import carrying
 from rainbow.jobspec.dialects.simple import simple
+from rainbow.models.arrays import MAX_TEXT, Array, read_array
 from rainbow.models.dependencies import MAX_DEPENDENCIES, Dependency, read_dependencies
 from rainbow.models.job import SubmitRequest
 
@@ -43,10 +44,34 @@ def jobspec_of(request: SubmitRequest) -> Jobspec:
 
 def bank(jobspec: Jobspec) -> str | None:
     """The bank that a jobspec names for Flux, if it does."""
-    place: Any = jobspec.document
-    for key in ("attributes", "system", "bank"):
+    found = _attribute(jobspec, "system", "bank")
+    return found if isinstance(found, str) else None
+
+
+def array_of(request: SubmitRequest, jobspec: Jobspec, most: int) -> Array | None:
+    """The array that a submission asks for: itself, or in ``attributes.user.rainbow.array`` of its jobspec.
+
+    Raises:
+        InvalidInput: one that cannot be read, or of more than `most` elements.
+    """
+    text = request.array if request.array is not None else _attribute(jobspec, "user", "rainbow", "array")
+    if text is None:
+        return None
+    if not isinstance(text, str) or len(text) > MAX_TEXT:
+        raise InvalidInput('attributes.user.rainbow.array: write the indices as text, such as "1-100"')
+    array = read_array(text)
+    if array.size > most:
+        raise InvalidInput(
+            f"the array has {array.size} elements: at most {most} are taken (scheduler.waiting.max_array)"
+        )
+    return array
+
+
+def _attribute(jobspec: Jobspec, *keys: str) -> Any:
+    place: Any = jobspec.document.get("attributes")
+    for key in keys:
         place = place.get(key) if isinstance(place, Mapping) else None
-    return place if isinstance(place, str) else None
+    return place
 
 
 def after(job_id: str, request: SubmitRequest, jobspec: Jobspec) -> tuple[Dependency, ...]:

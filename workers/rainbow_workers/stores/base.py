@@ -17,6 +17,9 @@ from rainbow.errors import Conflict
 from rainbow.jobspec.request import Demand
 from rainbow.models.cluster import ClusterRecord, ClusterState, Enrollment, Revocation, StateReport
 from rainbow.models.job import JobEvent, JobRecord
+from rainbow_workers.stores.dependencies import Dependencies
+from rainbow_workers.stores.dependencies import Dependent as Dependent
+from rainbow_workers.stores.dependencies import Progress as Progress
 
 
 class Overtaken(Conflict):
@@ -77,7 +80,7 @@ class Assignment:
     `reserve_s` seconds have passed. `answer` is kept to answer the same id again, with what it has in common with
     those of other jobs (`looked`), which may be kept once for all of them. `at` is when it was decided, `submitted_at`
     when the job came in: they become `times` of the record. `registration` is the one of `cluster` that the attempt is
-    given to: only that one may report it. Not to be changed.
+    given to: only that one may report it. `array` and `index` are those of an element of an array. Not to be changed.
     """
 
     id: str
@@ -93,6 +96,8 @@ class Assignment:
     registration: str = ""
     looked: Mapping[str, object] = field(default_factory=dict)
     account: str | None = None
+    array: str | None = None
+    index: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,17 +248,30 @@ class Ledger(Protocol):
 
         Fields that an event does not have keep their value, but a newer attempt starts without the flux_id, returncode,
         code, detail and output of the one before. `times` has the first time of each state, with ``ended`` for all
-        terminal ones. An ended job is forgotten `StoreOptions.keep` seconds later."""
+        terminal ones. An ended job is forgotten `StoreOptions.keep` seconds later.
+
+        The record of an array counts its elements (`counts`, `exit_code`) in the step that changes the state of one, by
+        events as by assignments. Elements of an array that ended, or whose cancel was asked for, are not assigned: the
+        outcome is as for one whose own cancel was asked for, and what is recorded of them has `cancel_requested`."""
 
     def get(self, ids: Sequence[str]) -> list[JobRecord | None]:
         """Records with their history and answer, in the order asked; None for one that is unknown."""
 
     def page(
-        self, *, state: str | None, cluster: str | None, user: str | None, limit: int, before: Cursor | None = None
+        self,
+        *,
+        state: str | None,
+        cluster: str | None,
+        user: str | None,
+        limit: int,
+        before: Cursor | None = None,
+        array: str | None = None,
     ) -> Page:
         """The newest jobs (by the time of their first event; for an assignment, `submitted_at`) that fit all that is
         given, newest first, without history and answer: those that come after the position `before`. What one call
-        looks at is bounded, so a page may have fewer than `limit` and there may be more all the same."""
+        looks at is bounded, so a page may have fewer than `limit` and there may be more all the same.
+
+        Elements of arrays are only in the list of their `array`."""
 
     def find(self, *, state: str | None, cluster: str | None, user: str | None, limit: int) -> list[JobRecord]:
         """The newest `limit` of these jobs, page by page."""
@@ -323,45 +341,6 @@ class Shares(Protocol):
 
     def terms(self) -> dict[str, str]:
         """All that is kept so."""
-
-
-@dataclass(frozen=True, slots=True)
-class Dependent:
-    """A job of `user` that waits for other jobs, by their ids."""
-
-    id: str
-    user: str
-    after: Sequence[str]
-
-
-@dataclass(frozen=True, slots=True)
-class Progress:
-    """How far a job is that others wait for."""
-
-    state: str
-    started: bool
-    ended: bool
-
-
-class Dependencies(Protocol):
-    """Who waits for whom. A call of `Ledger.record` that records a start or an end of a job that others wait for says
-    so in the same step (see `moved`)."""
-
-    def await_(self, dependents: Sequence[Dependent]) -> list[list[Progress | None]]:
-        """How far the jobs are that each of these waits for; None for one that is unknown, or another user's.
-
-        From now on they wait for it: its start and its end are told (`moved`), and its end stays known until `forget`,
-        also when its record is forgotten. Asking again is harmless."""
-
-    def forget(self, dependents: Sequence[Dependent]) -> None:
-        """They do not wait any more. Those who are not known to wait are fine."""
-
-    def moved(self, since: str, timeout: float) -> tuple[str, list[str]]:
-        """Ids of jobs that somebody waits for and that started or ended, and of jobs that ended while they were held
-        with the code `dependency`; since `since`, oldest first, perhaps not all at once; and from where to go on.
-
-        Blocks for at most `timeout` seconds while there is none. With an empty `since` it only says from where to go
-        on. Old ones are dropped: whoever waits looks again from time to time."""
 
 
 class Store(Protocol):

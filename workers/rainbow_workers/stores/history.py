@@ -18,13 +18,15 @@ MAX_MARKS = 1000
 MAX_MOVED, AWAITED_TTL = 100_000, 90 * 86_400
 #: The code of a job that is held until others have started or ended.
 DEPENDENCY = "dependency"
+#: The code of an array that is held until the first of its elements starts.
+ARRAY = "array"
 #: States in which a job is on a cluster, or on its way there.
 ON_CLUSTER = frozenset({"assigned", *BEGUN})
 
 #: What an attempt leaves on the record; the next one starts without.
 OF_ATTEMPT = ("flux_id", "returncode", "code", "detail", "output")
 #: What an event may say about the job.
-FIELDS = ("cluster", "user", "account", "name", *OF_ATTEMPT)
+FIELDS = ("cluster", "user", "account", "name", "array", "index", "indices", *OF_ATTEMPT)
 
 _KEPT = ("cluster", "flux_id", "returncode", "code", "detail")
 

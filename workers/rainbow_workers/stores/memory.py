@@ -15,7 +15,6 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from rainbow.jobspec.request import Demand
-from rainbow.models.cluster import ClusterRecord, Revocation, StateReport
 from rainbow.models.job import TERMINAL, JobEvent, JobRecord
 from rainbow_workers.stores import StoreOptions
 from rainbow_workers.stores.base import (
@@ -24,9 +23,7 @@ from rainbow_workers.stores.base import (
     Assigned,
     Assigning,
     Assignment,
-    Changes,
     Cursor,
-    Overtaken,
     Page,
     Recorded,
     Sender,
@@ -43,100 +40,14 @@ from rainbow_workers.stores.history import (
     said,
     time_key,
 )
-from rainbow_workers.stores.memory_data import Data, StoredJob, StoredState, counts
+from rainbow_workers.stores.memory_clusters import MemoryClusters
+from rainbow_workers.stores.memory_data import Data, StoredJob, counts
 from rainbow_workers.stores.memory_dependencies import MemoryDependencies, note
 from rainbow_workers.stores.memory_enrollments import MemoryEnrollments
 from rainbow_workers.stores.memory_shares import MemoryShares
 
 #: States in which a job may be given to a(nother) cluster.
 PLACEABLE = frozenset({"submitted", "held", "rejected", "assigned"})
-
-
-class MemoryClusters:
-    """The ClusterTable of a MemoryStore."""
-
-    def __init__(self, data: Data, options: StoreOptions) -> None:
-        self._data = data
-        self._options = options
-
-    def changes(self, since: int) -> Changes:
-        with self._data.lock:
-            self._data.expire()
-            return self._data.changes(since, self._options.alive_after)
-
-    def wait(self, since: int, timeout: float) -> bool:
-        data = self._data
-        with data.lock:
-            return data.relief.wait_for(lambda: data.relieved > since, timeout)
-
-    def put(self, record: ClusterRecord, expect: str | None) -> None:
-        data, name = self._data, record.name
-        with data.lock:
-            data.expire()
-            current = data.clusters.get(name)
-            if current == record:
-                return
-            if (current.registration if current else None) != expect:
-                what = "was registered or changed by somebody else" if current else "is not registered any more"
-                raise Overtaken(f"cluster {name!r} {what}")
-            data.clusters[name] = record
-            data.touch("cluster", [name])
-            if current is None:
-                data.states[name] = StoredState()
-                data.touch("state", [name])
-                data.touch("reserved", [name])
-
-    def delete(self, name: str) -> None:
-        data = self._data
-        with data.lock:
-            data.expire()
-            if data.clusters.pop(name, None) is not None:
-                del data.states[name]
-                data.reservations = {k: r for k, r in data.reservations.items() if r.cluster != name}
-                data.touch("cluster", [name])
-                del data.changed["state", name], data.changed["reserved", name]
-            if any(name in members for members in data.groups.values()):
-                left = {group: members - {name} for group, members in data.groups.items()}
-                data.groups = {group: members for group, members in left.items() if members}
-                data.touch("groups")
-
-    def report(self, reports: Sequence[StateReport], at: float) -> None:
-        data = self._data
-        with data.lock:
-            data.expire()
-            for report in reports:
-                record = data.clusters.get(report.cluster)
-                if record is None or report.registration not in (None, record.registration):
-                    continue
-                state = data.states[report.cluster]
-                for key, value in report.values.items():
-                    if key not in state.values or state.values[key][0] <= at:
-                        state.values[key] = (at, value)
-                state.at = max(state.at, at)
-                if report.heartbeat:
-                    state.heartbeat_at = max(state.heartbeat_at, at)
-                data.touch("state", [report.cluster])
-                for id, attempt in report.included:
-                    data.release(id, attempt, report.cluster)
-
-    def set_group(self, group: str, members: frozenset[str]) -> None:
-        data = self._data
-        with data.lock:
-            data.expire()
-            if data.groups.get(group, frozenset()) != members:
-                data.groups[group] = members
-                if not members:
-                    del data.groups[group]
-                data.touch("groups")
-
-    def revoke(self, revocation: Revocation) -> None:
-        data, key = self._data, (revocation.kind, revocation.value)
-        with data.lock:
-            data.expire()
-            old = data.revocations.get(key, revocation)
-            update = {"before": max(old.before, revocation.before), "until": max(old.until, revocation.until)}
-            data.revocations[key] = revocation.model_copy(update=update)
-            data.touch("revocations")
 
 
 class MemoryLedger:
@@ -162,6 +73,11 @@ class MemoryLedger:
     def _standing(self, a: Assignment) -> JobRecord | None:
         """The record in the way of `a`, if any."""
         job = self._data.jobs.get(a.id)
+        if self._data.stopped(a.array):
+            if job is not None and job.record is not None and not job.record.terminal:
+                job.record = job.record.model_copy(update={"cancel_requested": True})
+            known = job.record if job is not None else None
+            return known or JobRecord(id=a.id, state="submitted", cancel_requested=True)
         if job is None:
             return None
         record = job.record
@@ -198,11 +114,14 @@ class MemoryLedger:
                 "user": a.user,
                 "account": a.account,
                 "name": a.name,
+                "array": a.array,
+                "index": a.index,
                 "answer": {**a.answer, **a.looked},
                 "times": {"submitted": a.submitted_at, "assigned": a.at, **record.times},
                 **dict.fromkeys(OF_ATTEMPT),
             }
         )
+        data.count(old, job.record)
         self._note(job, assignment_entry(a))
         data.reserve(a)
         return True
@@ -252,6 +171,7 @@ class MemoryLedger:
         foreign = old is not None and None not in (old.user, event.user) and old.user != event.user
         if (event.state == "rejected" or event.state in TERMINAL) and not foreign:
             data.release(event.id, event.attempt, where)
+        fresh = old is None
         applied = not foreign and counts(old, event, standing, held=job.held)
         if applied:
             if old is None:
@@ -276,7 +196,12 @@ class MemoryLedger:
             )
             if event.state in TERMINAL:
                 job.until = time.time() + self._options.keep
+            elif data.stopped(job.record.array):
+                job.record = job.record.model_copy(update={"cancel_requested": True})
             note(data, old, job.record)
+            data.count(None if fresh else old, job.record)
+            if job.counts:
+                job.summarize()
         if not foreign:
             self._note(job, event_entry(event) if applied else {**event_entry(event), "stale": True})
         assert job.record is not None
@@ -300,10 +225,17 @@ class MemoryLedger:
             ]
 
     def page(
-        self, *, state: str | None, cluster: str | None, user: str | None, limit: int, before: Cursor | None = None
+        self,
+        *,
+        state: str | None,
+        cluster: str | None,
+        user: str | None,
+        limit: int,
+        before: Cursor | None = None,
+        array: str | None = None,
     ) -> Page:
         with self._data.lock:
-            jobs = self._data.fitting(state, cluster, user, before)
+            jobs = self._data.fitting(state, cluster, user, before, array)
         chosen = heapq.nlargest(limit, jobs)
         return Page([(at, _brief(jobs[at, id])) for at, id in chosen], chosen[-1] if len(chosen) < len(jobs) else None)
 
@@ -339,6 +271,7 @@ class MemoryLedger:
             return None
         if not job.record.terminal:
             job.record = job.record.model_copy(update={"cancel_requested": True})
+            self._data.count(job.record, job.record)
         return _brief(job.record)
 
 

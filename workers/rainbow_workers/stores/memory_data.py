@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -42,7 +42,8 @@ class StoredJob:
     """What is kept of a job id.
 
     `record` is None while only a cancel was asked for. `registration` is the one that has the attempt of the record;
-    `earlier` is the newest attempt of each that had one before. `until`: forgotten then.
+    `earlier` is the newest attempt of each that had one before. `until`: forgotten then. Of an array, `counts` and
+    `exit_code` go into the record.
     """
 
     record: JobRecord | None = None
@@ -53,10 +54,18 @@ class StoredJob:
     cancel: set[Asker] = field(default_factory=set)
     held: bool = False
     until: float | None = None
+    counts: Counter[str] = field(default_factory=Counter)
+    exit_code: int | None = None
 
     def cancelled(self, user: str | None) -> bool:
         """Before it was known, was the cancel of a job of this user asked for, by somebody who may?"""
         return ANYONE in self.cancel or f"user:{user}" in self.cancel
+
+    def summarize(self) -> None:
+        """Write into the record of an array what is counted."""
+        if self.record is not None:
+            update = {"counts": dict(+self.counts), "exit_code": self.exit_code}
+            self.record = self.record.model_copy(update=update)
 
     def new_attempt(self, old: int) -> None:
         """The attempt `old` is over."""
@@ -101,6 +110,7 @@ class Data:
         self.awaited: dict[str, set[str]] = {}
         self.ends: dict[str, str] = {}
         self.moved: deque[tuple[int, str]] = deque(maxlen=MAX_MOVED)
+        self.moved_arrays: deque[tuple[int, str]] = deque(maxlen=MAX_MOVED)
         #: Notified when `relieved` rises: the version of the newest change that may make room for a job.
         self.relief = threading.Condition(self.lock)
         self.relieved = 0
@@ -127,7 +137,7 @@ class Data:
         self.relief.notify_all()
 
     def fitting(
-        self, state: str | None, cluster: str | None, user: str | None, before: Cursor | None
+        self, state: str | None, cluster: str | None, user: str | None, before: Cursor | None, array: str | None
     ) -> dict[Cursor, JobRecord]:
         """The jobs that fit all that is given, by their positions, of those after `before`."""
         self.expire()
@@ -136,6 +146,7 @@ class Data:
             (job.created, id): job.record
             for id, job in self.jobs.items()
             if job.record is not None
+            and job.record.array == array
             and all(value in (None, getattr(job.record, name)) for name, value in wanted.items())
             and (before is None or (job.created, id) < before)
         }
@@ -161,7 +172,7 @@ class Data:
             self.expire()
             for job in self.jobs.values():
                 record = job.record
-                if record is None or record.account is None or record.user is None:
+                if record is None or record.account is None or record.user is None or record.indices is not None:
                     continue
                 waits, runs = record.state == "held", record.state in ON_CLUSTER
                 if waits or runs:
@@ -178,6 +189,29 @@ class Data:
             self.jobs[id].cancel.discard(by)
             if not self.jobs[id].cancel:
                 del self.jobs[id]
+
+    # -- arrays ----------------------------------------------------------------------------------------
+
+    def stopped(self, array: str | None) -> bool:
+        """Whether no element of this array starts any more: it was cancelled, or ended."""
+        job = self.jobs.get(array or "")
+        return job is not None and job.record is not None and (job.record.cancel_requested or job.record.terminal)
+
+    def count(self, old: JobRecord | None, new: JobRecord) -> None:
+        """A record has changed: count it in its array, and tell of arrays that changed."""
+        if new.array is not None and (old is None or old.state != new.state):
+            job = self.jobs.setdefault(new.array, StoredJob(until=time.time() + 7 * 86400.0))
+            if old is not None:
+                job.counts[old.state] -= 1
+            job.counts[new.state] += 1
+            code = new.returncode if new.terminal else None
+            if code is not None:
+                job.exit_code = max(job.exit_code or 0, 128 - code if code < 0 else code)
+            job.summarize()
+        if new.array is not None or new.indices is not None:
+            number = self.moved_arrays[-1][0] + 1 if self.moved_arrays else 1
+            self.moved_arrays.append((number, new.array or new.id))
+            self.relief.notify_all()
 
     # -- reservations ---------------------------------------------------------------------------------
 

@@ -46,14 +46,15 @@ class MemoryDependencies:
                         self._data.awaited.pop(other, None)
                         self._data.ends.pop(other, None)
 
-    def moved(self, since: str, timeout: float) -> tuple[str, list[str]]:
+    def moved(self, since: str, timeout: float, *, arrays: bool = False) -> tuple[str, list[str]]:
         data = self._data
+        moved = data.moved_arrays if arrays else data.moved
         with data.lock:
-            newest = data.moved[-1][0] if data.moved else 0
+            newest = moved[-1][0] if moved else 0
             if not since:
                 return str(newest), []
-            data.relief.wait_for(lambda: bool(data.moved) and data.moved[-1][0] > int(since), timeout)
-            found = [(number, id) for number, id in data.moved if number > int(since)]
+            data.relief.wait_for(lambda: bool(moved) and moved[-1][0] > int(since), timeout)
+            found = [(number, id) for number, id in moved if number > int(since)]
         return (str(found[-1][0]) if found else since), [id for _, id in found]
 
 

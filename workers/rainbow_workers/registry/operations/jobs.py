@@ -6,32 +6,24 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from rainbow.brokers.base import Broker, Message
 from rainbow.errors import Denied, InvalidInput
-from rainbow.models.control import AgentCommand, Cancel, GetJobs, ListJobs, Watch
-from rainbow.models.job import JobEvent, JobRecord
+from rainbow.models.control import Cancel, GetJobs, ListJobs, Watch
+from rainbow.models.job import JobRecord
 from rainbow.models.requests import JobPage, position, read_position
 from rainbow.security import access
 from rainbow.security.tokens import Principal
-from rainbow_workers import commands
 from rainbow_workers.clusters.cache import ClusterCache
-from rainbow_workers.clusters.sync import CacheSync
-from rainbow_workers.events import news, recorded_events, stands
-from rainbow_workers.keys import ClusterKeys
 from rainbow_workers.registry.operations import of_this_registration, shown
 from rainbow_workers.registry.registrar import Address
+from rainbow_workers.scheduling.cancelling import Cancelling
 from rainbow_workers.stores.base import ANYONE, Asker, Store
-
-_CONFIRM_S = 15.0
 
 
 class JobOperations:
-    def __init__(self, broker: Broker, store: Store, world: ClusterCache, sync: CacheSync, keys: ClusterKeys) -> None:
-        self._broker = broker
+    def __init__(self, store: Store, world: ClusterCache, cancelling: Cancelling) -> None:
         self._store = store
         self._world = world
-        self._sync = sync
-        self._keys = keys
+        self._cancelling = cancelling
 
     def status(self, request: GetJobs, caller: Principal, address: Address | None) -> dict[str, Any]:
         """The records.
@@ -54,7 +46,12 @@ class JobOperations:
             return JobPage().model_dump()
         before = None if request.before is None else read_position(request.before)
         page = self._store.jobs.page(
-            state=request.state, cluster=request.cluster, user=user, limit=request.limit, before=before
+            state=request.state,
+            cluster=request.cluster,
+            user=user,
+            limit=request.limit,
+            before=before,
+            array=request.array,
         )
         visible = self._visible([record for _, record in page.jobs], caller, request.op)
         seen = [(at, job) for (at, _), job in zip(page.jobs, visible, strict=True) if job is not None]
@@ -89,43 +86,8 @@ class JobOperations:
                 raise Denied(f"job {record.id} is not yours to cancel")
         # No job is an agent's before it was dispatched to its cluster.
         by = None if caller.role == "agent" else self._asker(None, caller, request.op)
-        records = self._store.jobs.cancel(request.ids, by)
-        with self._world.lock:
-            told = [
-                commands.message(
-                    self._keys,
-                    r.cluster,
-                    self._world.clusters[r.cluster].record.registration,
-                    AgentCommand(command="cancel", id=r.id, attempt=r.attempt, reason=request.reason),
-                )
-                for r in records
-                if r is not None and not r.terminal and r.cluster in self._world.clusters
-            ]
-        told += self._end([r for r in records if r is not None and r.state == "held"], request.reason)
-        self._broker.publish(told).check(_CONFIRM_S)
+        records = self._cancelling.cancel(request.ids, by, request.reason)
         return {"jobs": [None if r is None else {"id": r.id, "state": r.state} for r in records]}
-
-    def _end(self, held: Sequence[JobRecord], reason: str | None) -> list[Message]:
-        """End jobs of no cluster, and give what there is to tell. One that is assigned meanwhile is past this attempt,
-        and marked.
-
-        While clusters still report what they had of a store that lost data, one of them may have such a job: it stays
-        marked, and the scheduler ends it when no cluster has it.
-        """
-        if not held:
-            return []
-        self._sync.refresh()
-        now = time.time()
-        if self._world.remembering(now):
-            return []
-        detail = reason or "cancelled while it waited"
-        events = [
-            JobEvent(id=r.id, attempt=r.attempt, state="cancelled", at=now, user=r.user, name=r.name, detail=detail)
-            for r in held
-        ]
-        recorded = self._store.jobs.record(events)
-        told = [e for e, result in zip(events, recorded, strict=True) if stands(e, result)]
-        return [*recorded_events(self._keys, told), *(m for result in recorded for m in news(result))]
 
     def _visible(self, records: Sequence[JobRecord | None], caller: Principal, op: str) -> list[dict[str, Any] | None]:
         return [shown(r) if r is not None and self._may(r, caller, op) else None for r in records]

@@ -21,7 +21,7 @@ class RedisDependencies:
 
     def __init__(self, connection: Connection, prefix: str) -> None:
         self._connection = connection
-        self._key = f"{prefix}moved"
+        self._keys = {False: f"{prefix}moved", True: f"{prefix}moved-arrays"}
 
     def await_(self, dependents: Sequence[Dependent]) -> list[list[Progress | None]]:
         out: list[list[Progress | None]] = [[] for _ in dependents]
@@ -36,13 +36,14 @@ class RedisDependencies:
         for part in _slices(dependents):
             self._connection.run("unawait", pack([[d.id, ids] for _, d, ids in part]))
 
-    def moved(self, since: str, timeout: float) -> tuple[str, list[str]]:
+    def moved(self, since: str, timeout: float, *, arrays: bool = False) -> tuple[str, list[str]]:
+        key = self._keys[arrays]
         if not since:
-            newest = self._connection.command("XREVRANGE", self._key, "+", "-", "COUNT", 1)
+            newest = self._connection.command("XREVRANGE", key, "+", "-", "COUNT", 1)
             return (text(newest[0][0]) if newest else "0-0"), []
         milliseconds = max(1, int(1000 * timeout))
         block = ("BLOCK", milliseconds) if timeout > 0 else ()
-        reply = self._connection.command("XREAD", "COUNT", _AT_ONCE, *block, "STREAMS", self._key, since)
+        reply = self._connection.command("XREAD", "COUNT", _AT_ONCE, *block, "STREAMS", key, since)
         if not reply:
             return since, []
         entries = reply[0][1]

@@ -141,9 +141,17 @@ class RedisLedger:
         return [_whole(*parts) if parts else None for parts in reply]
 
     def page(
-        self, *, state: str | None, cluster: str | None, user: str | None, limit: int, before: Cursor | None = None
+        self,
+        *,
+        state: str | None,
+        cluster: str | None,
+        user: str | None,
+        limit: int,
+        before: Cursor | None = None,
+        array: str | None = None,
     ) -> Page:
-        filters = pack([state or False, state in TERMINAL, cluster or False, user or False, sorted(TERMINAL)])
+        given = [state or False, state in TERMINAL, cluster or False, user or False]
+        filters = pack([*given, sorted(TERMINAL), array or False])
         found: list[tuple[float, JobRecord]] = []
         looked_at = 0
         while len(found) < limit and looked_at < LOOKED:
@@ -216,6 +224,8 @@ def _assignment(a: Assignment, shared: Shared) -> list[Any]:
         shared.digest(a.looked) or False,
         a.registration,
         a.account or False,
+        a.array or False,
+        a.index or 0,
     ]
 
 

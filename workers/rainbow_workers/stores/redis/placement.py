@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from rainbow.jobspec.request import Demand
 from rainbow.models.job import RANK
@@ -28,27 +29,14 @@ def placement(batch: Sequence[Assignment], room: Mapping[str, Demand], prefix: s
     sums: dict[str, list[int]] = {}
     job_key = f"{prefix}job:"
     packed = packer().pack
-    shared, counts = Shared(), Counter[str]()
+    shared, counts, arrays = Shared(), Counter[str](), Counter[str]()
     histories: dict[tuple[str, int, float], bytes] = {}
     # Jobs of one kind share the object.
     texts: dict[int, tuple[str, int, int, int]] = {}
     for a in batch:
         job, attempt, cluster = a.id, a.attempt, a.cluster
         at, submitted_at = moment(a.at), moment(a.submitted_at)
-        record = {
-            "id": job,
-            "created": submitted_at,
-            "times": {"submitted": submitted_at, "assigned": at},
-            "state": "assigned",
-            "rank": _ASSIGNED,
-            "attempt": attempt,
-            "cluster": cluster,
-            "user": a.user,
-            "account": a.account,
-            "registration": a.registration,
-        }
-        if a.name is not None:
-            record["name"] = a.name
+        record = _record(a, at, submitted_at)
         looked = shared.digest(a.looked)
         if looked is not None:
             record["looked"] = looked
@@ -60,8 +48,13 @@ def placement(batch: Sequence[Assignment], room: Mapping[str, Demand], prefix: s
         keys.append(key)
         values += (key, packed(record) + history + packed(opaque(a.answer)))
         entry = (f"{submitted_at:.6f}", job)
-        scores += entry
-        for index in (f"jobs:cluster:{cluster}", f"jobs:user:{a.user}"):
+        if a.array is not None:
+            within = f"jobs:array:{a.array}", f"jobs:live:{a.array}"
+            arrays[a.array] += 1
+        else:
+            within = f"jobs:cluster:{cluster}", f"jobs:user:{a.user}"
+            scores += entry
+        for index in within:
             known = indexes.get(index)
             if known is None:
                 known = indexes[index] = []
@@ -82,7 +75,27 @@ def placement(batch: Sequence[Assignment], room: Mapping[str, Demand], prefix: s
     totals = {name: [number(t.nodes), number(t.cores), number(t.gpus)] for name, t in room.items()}
     flat = [part for total in sums.values() for part in total]
     written = [keys, values, scores, list(indexes.items()), demands, list(sums), flat]
-    return batch[0].reserve_s, pack([*written, counts, shared.texts, totals, _tally(batch)])
+    return batch[0].reserve_s, pack([*written, counts, shared.texts, totals, _tally(batch), arrays])
+
+
+def _record(a: Assignment, at: float, submitted_at: float) -> dict[str, Any]:
+    record = {
+        "id": a.id,
+        "created": submitted_at,
+        "times": {"submitted": submitted_at, "assigned": at},
+        "state": "assigned",
+        "rank": _ASSIGNED,
+        "attempt": a.attempt,
+        "cluster": a.cluster,
+        "user": a.user,
+        "account": a.account,
+        "registration": a.registration,
+    }
+    if a.name is not None:
+        record["name"] = a.name
+    if a.array is not None:
+        record |= {"array": a.array, "index": a.index}
+    return record
 
 
 def _tally(batch: Sequence[Assignment]) -> Counter[str]:

@@ -10,6 +10,7 @@
 
 from __future__ import annotations
 
+from rainbow_workers.stores.testing.arrays import ArraysContract
 from rainbow_workers.stores.testing.assigning import AssigningContract
 from rainbow_workers.stores.testing.clusters import ClusterContract
 from rainbow_workers.stores.testing.dependencies import DependenciesContract
@@ -34,6 +35,7 @@ class StoreContract(
     ReportingContract,
     SharesContract,
     DependenciesContract,
+    ArraysContract,
     JobContract,
     LifecycleContract,
 ):

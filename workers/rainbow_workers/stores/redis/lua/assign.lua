@@ -1,6 +1,6 @@
 -- ARGV: call id, since, head, bound, rank of assigned, batch {{id, attempt, cluster, user, name or false, nodes, cores,
--- gpus, at, submitted_at, answer, entry, reserve_s, digest or false, registration, account}, ...}, {digest -> text}. Gives {outcome a letter
--- each, {what stands in the way, ...}, changes}: H holds, R holds since before, X does not.
+-- gpus, at, submitted_at, answer, entry, reserve_s, digest or false, registration, account, array of which it is an
+-- element or false, its index}, ...}, {digest -> text}. Gives {outcome a letter each, {what stands in the way, ...}, changes}: H holds, R holds since before, X does not.
 local PLACEABLE = {submitted = true, held = true, rejected = true, assigned = true}
 local head, bound, rank = tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5])
 local batch = cmsgpack.unpack(ARGV[6])
@@ -25,7 +25,7 @@ load(ids)
 local outcomes, standing, ended = {}, {}, {}
 local function refuse(i, job)
   outcomes[i] = 'X'
-  if job.r.state then
+  if job.r and job.r.state then
     standing[#standing + 1] = {packed(job), answer(job)}
   else
     standing[#standing + 1] = {cmsgpack.pack({id = job.id, state = 'submitted', cancel_requested = true}), false, false}
@@ -45,6 +45,12 @@ for i, a in ipairs(batch) do
     end
   elseif r and (cancelled(r, a[4]) or r.user and r.user ~= a[4]) then
     refuse(i, job)
+  elseif a[17] and stopped(a[17]) then
+    if r and r.state and not r.gone_at then
+      r.cancel_requested = true
+      touch(job)
+    end
+    refuse(i, job)
   elseif r and r.state == 'assigned' and r.attempt == attempt and r.cluster == cluster then
     outcomes[i] = 'R'
   elseif r and r.state and not (r.attempt == attempt - 1 and PLACEABLE[r.state]) then
@@ -60,6 +66,7 @@ for i, a in ipairs(batch) do
     end
     r.state, r.rank, r.attempt, r.cluster, r.user, r.name = 'assigned', rank, attempt, cluster, a[4], a[5] or nil
     r.account = a[16] or nil
+    if a[17] then r.array, r.index = a[17], a[18] end
     r.registration = a[15]
     r.times.submitted = r.times.submitted or a[10]
     r.times.assigned = r.times.assigned or a[9]

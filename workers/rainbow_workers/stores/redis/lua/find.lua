@@ -1,9 +1,10 @@
--- ARGV: {state or false, whether it is one of an ended job, cluster or false, user or false, {state of ended jobs, ...}},
+-- ARGV: {state or false, whether it is one of an ended job, cluster or false, user or false, {state of ended jobs, ...},
+-- array whose elements are meant or false},
 -- time and id of the job to begin after (empty: begin with the newest), how many to look at, how many are wanted. Gives
 -- {{time of the first event, ...}, {record, ...}, {time, id} of the last one that was looked at or false if there are no
 -- more, how many were looked at}, newest first.
 local filters = cmsgpack.unpack(ARGV[1])
-local state, cluster, user = filters[1], filters[3], filters[4]
+local state, cluster, user, array = filters[1], filters[3], filters[4], filters[6]
 local at, id, count, wanted = ARGV[2], ARGV[3], tonumber(ARGV[4]), tonumber(ARGV[5])
 if at == '' then load({}) end
 
@@ -35,6 +36,9 @@ local key, size
 local function consider(candidate)
   local n = call('ZCARD', P .. candidate)
   if not size or n < size then key, size = candidate, n end
+end
+if array then
+  key, size = (state and not filters[2] and 'jobs:live:' or 'jobs:array:') .. array, 0
 end
 if state then consider(filters[2] and 'jobs:state:' .. state or 'jobs:live') end
 if cluster then consider('jobs:cluster:' .. cluster) end

@@ -2,16 +2,20 @@
 -- ARGV: call id, since, seconds reserved, batch {{job key, ...}, {job key, what it holds, ...}, {score, id, ...},
 -- {{index, {score, id, ...}}, ...}, {reservation, demand, ...}, {cluster, ...}, {nodes, cores, gpus, ...}, {digest ->
 -- count}, {digest -> text}, {cluster -> {nodes, cores, gpus in all}, of those that must have room now}, {field of the
--- tally -> count}}. Gives {1,
+-- tally -> count}, {array -> how many elements of it}}. Gives {1,
 -- changes}; {0, changes} when one has none, and nothing is done; false, and nothing is done, when it is not so simple:
 -- `assign` is to be called instead.
-local keys, jobs_, scores, indexes, demands, names, sums, counts, looked, totals, tallies = unpack(cmsgpack.unpack(ARGV[4]))
+local keys, jobs_, scores, indexes, demands, names, sums, counts, looked, totals, tallies, arrays =
+  unpack(cmsgpack.unpack(ARGV[4]))
 local earlier = before(ARGV[1])
 if earlier then return earlier == 'C' and {0, changes(tonumber(ARGV[2]), {})} or false end
 for i = 1, #keys, STEP do
   for _, known in ipairs(call('MGET', unpack(keys, i, math.min(i + STEP - 1, #keys)))) do
     if known then return false end
   end
+end
+for array in pairs(arrays) do
+  if stopped(array) then return false end
 end
 local registered = {}
 for i, registration in ipairs(read(P .. 'registrations', names)) do
@@ -50,6 +54,8 @@ for field, n in pairs(tallies or {}) do count(field, n) end
 write_tally()
 many('ZADD', P .. 'jobs:live', scores)
 for _, index in ipairs(indexes) do many('ZADD', P .. index[1], index[2]) end
+for array, n in pairs(arrays) do count_element(array, 'assigned', n) end
+write_jobs()
 local members = {}
 for i = 1, #demands, 2 do members[#members + 1] = demands[i] end
 new_demands, new_ends = demands, {[num(now + tonumber(ARGV[3]))] = members}

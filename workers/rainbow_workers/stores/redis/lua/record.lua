@@ -76,7 +76,9 @@ for i, e in ipairs(events) do
     end
     if counts then
       if not known then
+        local counted = r or {}
         r = {id = id, created = e[5], times = {}, cancel_requested = cancelled(r, fields.user), attempt = 0, registration = ''}
+        r.counts, r.exit_code = counted.counts, counted.exit_code
         job.r = r
       end
       if attempt > r.attempt then new_attempt(r) end
@@ -92,6 +94,7 @@ for i, e in ipairs(events) do
         r.looked = nil
       end
       if e[4] == ENDED then r.gone_at = now + keep end
+      if r.array and e[4] ~= ENDED and stopped(r.array) then r.cancel_requested = true end
       if r.awaited and (e[4] == ENDED or e[3] == 'running') or waited and e[4] == ENDED then
         moved[#moved + 1] = id
         if r.awaited and e[4] == ENDED and call('EXISTS', P .. 'after:' .. id) == 1 then

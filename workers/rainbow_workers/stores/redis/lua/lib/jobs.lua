@@ -4,14 +4,17 @@
 -- looked-by        hash: digest -> how many jobs these are
 -- jobs:live        sorted set: id -> time of the first event, of all that have not ended. The same of the ended ones by
 --                  state in jobs:state:S, and of all in jobs:cluster:C and jobs:user:U
+--                  Elements of an array are in none of these, but all in jobs:array:ID, the live ones in jobs:live:ID
 -- ended            sorted set: id -> when it is forgotten
+-- moved-arrays     stream: `i` -> an array that changed, or of which an element did
 -- tally            hash: "r" (on a cluster) or "w" (held), account and user, with \31 between -> how many jobs, of
 --                  those whose record has an account
 --
 -- Beside the fields of JobRecord, a record has `rank` (of its state), `created`, `gone_at`, `looked`, `held` (the
 -- job waits to be confirmed before it starts), `registration` (the
 -- one that the attempt was assigned to; empty: none) and `earlier` (registration -> the newest attempt that it had
--- before). One without `state` is of a job nobody knows, whose cancel was asked for: `by` says by whom (a set).
+-- before). One without `state` is of a job nobody knows, whose cancel was asked for: `by` says by whom (a set); or of an
+-- array of which only elements are known.
 local jobs, touched = {}, {}
 local adds, removals = {}, {}
 local lookers, texts = {}, {}
@@ -29,6 +32,7 @@ end
 -- The set that holds a job by its state.
 local function by_state(r)
   if not r.state then return nil end
+  if r.array then return not r.gone_at and 'jobs:live:' .. r.array or nil end
   return r.gone_at and 'jobs:state:' .. r.state or 'jobs:live'
 end
 
@@ -36,7 +40,7 @@ end
 local ON_CLUSTER = {assigned = 'r', accepted = 'r', running = 'r', held = 'w'}
 local tallied = {}
 local function tally(r)
-  local kind = r.state and r.account and r.user and ON_CLUSTER[r.state]
+  local kind = r.state and r.account and r.user and not r.indices and ON_CLUSTER[r.state]
   return kind and kind .. '\31' .. r.account .. '\31' .. r.user or nil
 end
 local function count(field, n)
@@ -85,7 +89,10 @@ end
 local function forget(id, r)
   gather(removals, P .. 'ended', id)
   if r then looks(r.looked, -1) end
-  if r and r.state then
+  if r and r.array then
+    gather(removals, P .. 'jobs:live:' .. r.array, id)
+    gather(removals, P .. 'jobs:array:' .. r.array, id)
+  elseif r and r.state then
     gather(removals, P .. by_state(r), id)
     if r.cluster then gather(removals, P .. 'jobs:cluster:' .. r.cluster, id) end
     if r.user then gather(removals, P .. 'jobs:user:' .. r.user, id) end
@@ -133,6 +140,7 @@ local function load(ids)
         job.r, job.history, job.answer = r, history, answer
         job.set, job.cluster, job.user, job.gone_at = by_state(r), r.cluster, r.user, r.gone_at
         job.tally = tally(r)
+        job.counted = r.array and r.state
       end
     end
     jobs[id] = job
@@ -169,7 +177,58 @@ local function move(id, score, old, new)
   if new then gather(adds, P .. new, score, id) end
 end
 
+-- What changed in arrays: id -> how many elements more, or less, are in a state, and the largest exit code of new ends.
+local elements, moved_arrays = {}, {}
+local function count_element(array, state, n)
+  elements[array] = elements[array] or {counts = {}, code = -1}
+  local counts = elements[array].counts
+  counts[state] = (counts[state] or 0) + n
+end
+
+local function array_record(array)
+  if not jobs[array] then load({array}) end
+  return jobs[array]
+end
+
+-- Does no element of this array start any more? It was cancelled, or ended.
+local function stopped(array)
+  local r = array_record(array).r
+  return r and (r.cancel_requested or r.state and r.gone_at) and true or false
+end
+
+-- An array of which no record is there is counted all the same: it comes back when the store lost data.
+local UNKNOWN_FOR = 604800
+local function write_arrays()
+  for _, job in ipairs(touched) do
+    local r = job.r
+    if r.array and r.state ~= job.counted then
+      if job.counted then count_element(r.array, job.counted, -1) end
+      count_element(r.array, r.state, 1)
+      if r.gone_at and r.returncode then
+        local code = r.returncode < 0 and 128 - r.returncode or r.returncode
+        elements[r.array].code = math.max(elements[r.array].code, code)
+      end
+    end
+  end
+  for array, more in pairs(elements) do
+    local job = array_record(array)
+    local r = job.r or {id = array, gone_at = now + UNKNOWN_FOR}
+    job.r = r
+    local counts = r.counts or {}
+    for state, n in pairs(more.counts) do
+      local left = (counts[state] or 0) + n
+      counts[state] = left > 0 and left or nil
+    end
+    r.counts = next(counts) and counts or nil
+    if more.code > (r.exit_code or -1) then r.exit_code = more.code end
+    touch(job)
+    moved_arrays[array] = true
+  end
+  elements = {}
+end
+
 local function write_jobs()
+  write_arrays()
   local args = {}
   for _, job in ipairs(touched) do
     local id, r = job.id, job.r
@@ -179,10 +238,13 @@ local function write_jobs()
     if r.state then
       local score = num(r.created)
       move(id, score, job.set, by_state(r))
-      if job.cluster ~= r.cluster then
+      if r.indices then moved_arrays[id] = true end
+      if r.array then
+        if not job.counted then gather(adds, P .. 'jobs:array:' .. r.array, score, id) end
+      elseif job.cluster ~= r.cluster then
         move(id, score, job.cluster and 'jobs:cluster:' .. job.cluster, r.cluster and 'jobs:cluster:' .. r.cluster)
       end
-      if job.user ~= r.user then
+      if not r.array and job.user ~= r.user then
         move(id, score, job.user and 'jobs:user:' .. job.user, r.user and 'jobs:user:' .. r.user)
       end
     end
@@ -195,6 +257,7 @@ local function write_jobs()
   end
   for i = 1, #args, STEP do call('MSET', unpack(args, i, math.min(i + STEP - 1, #args))) end
   write_indexes()
+  for array in pairs(moved_arrays) do call('XADD', P .. 'moved-arrays', 'MAXLEN', '~', 100000, '*', 'i', array) end
 end
 
 -- What an attempt leaves on the record; the next one starts without.

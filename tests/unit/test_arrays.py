@@ -1,0 +1,134 @@
+"""Job arrays as text, the ids of their elements, and what an element gets."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from typing import Any
+
+import pytest
+
+from rainbow.errors import InvalidInput
+from rainbow.jobspec import read
+from rainbow.jobspec.flux.elements import for_element
+from rainbow.jobspec.flux.v1 import V1Translator
+from rainbow.models.arrays import MAX_INDEX, read_array
+from rainbow.models.ids import element_id, read_element, read_id
+from rainbow.models.job import JobRecord, SubmitRequest
+from rainbow.models.wire import parse
+
+ID = "6f1c1f7e-3f0e-4c56-9a53-2f1f0f6c8a11"
+
+
+@pytest.mark.parametrize(
+    ("text", "indices", "limit"),
+    [
+        ("7", [7], None),
+        ("0-3", [0, 1, 2, 3], None),
+        ("1,3,5-7", [1, 3, 5, 6, 7], None),
+        ("0-15:4", [0, 4, 8, 12], None),
+        ("1-4%2", [1, 2, 3, 4], 2),
+        ("5,1-3", [1, 2, 3, 5], None),
+        ("1-3,2-5,4", [1, 2, 3, 4, 5], None),
+        (" 0-8:4 , 1 ", [0, 1, 4, 8], None),
+    ],
+)
+def test_forms_of_slurm(text: str, indices: list[int], limit: int | None) -> None:
+    array = read_array(text)
+    assert (array.size, list(array.indices(0)), array.limit) == (len(indices), indices, limit)
+    for start in range(len(indices) + 2):
+        assert list(array.indices(start)) == indices[start:]
+    assert [index for index in range(20) if index in array] == indices
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("", "'' is no index or range"),
+        ("1,,2", "'' is no index or range"),
+        ("a-b", "'a-b' is no index or range"),
+        ("-1", "'-1' is no index or range"),
+        ("1-5:0", "the step in '1-5:0' is 0"),
+        ("5-1", "the range '5-1' falls"),
+        ("1-5%0", "%0 is no number of elements"),
+        ("1-5%", "% is no number of elements"),
+        ("1-5%x", "%x is no number of elements"),
+        (f"0-{MAX_INDEX + 1}", f"index {MAX_INDEX + 1} is above {MAX_INDEX}"),
+        ("0-9999999,5", "its ranges overlap"),
+        ("9" * 5000, "is no index or range"),
+    ],
+)
+def test_what_is_none_is_one_line(text: str, words: str) -> None:
+    with pytest.raises(InvalidInput) as caught:
+        parse(SubmitRequest, {"command": "true", "array": text})
+    assert words in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_an_array_is_for_jobs_only() -> None:
+    with pytest.raises(InvalidInput, match="array and satisfy_only do not go together"):
+        parse(SubmitRequest, {"command": "true", "array": "1-2", "satisfy_only": True})
+
+
+def test_the_size_costs_nothing() -> None:
+    begun = time.process_time()
+    array = read_array(f"0-{MAX_INDEX}:2%100")
+    assert array.size == (MAX_INDEX + 1) // 2
+    assert next(array.indices(10**9)) == 2 * 10**9
+    assert array.element(ID, 4).max == MAX_INDEX - 1
+    assert time.process_time() - begun < 1.0
+
+
+def test_ids_of_elements() -> None:
+    assert read_id(f"{ID}[7]") == element_id(ID, 7) == read_id(f"{ID.upper()}[07]")
+    assert uuid.UUID(element_id(ID, 7)).version == 5
+    assert read_element(f"{ID}[7]") == (ID, 7)
+    assert read_element(ID) is None
+    for wrong in (f"{ID}[]", f"{ID}[-1]", f"{ID}[1", "x" * 36 + "[1]", f"{ID}[12345678901]"):
+        with pytest.raises(ValueError, match="must be a UUID"):
+            read_id(wrong)
+
+
+def test_counts_name_all_elements() -> None:
+    record = JobRecord(id=ID, state="running", indices="1-10", counts={"completed": 3, "running": 2})
+    assert record.elements == {"submitted": 5, "running": 2, "completed": 3}
+    assert record.model_copy(update={"state": "cancelled"}).elements == {"running": 2, "completed": 3, "cancelled": 5}
+    assert JobRecord(id=ID, state="running").elements == {}
+
+
+def _spec(**options: Any) -> dict[str, Any]:
+    return {
+        "version": 1,
+        "resources": [{"type": "slot", "label": "t", "count": 1, "with": [{"type": "core", "count": 1}]}],
+        "tasks": [{"command": ["run", "{{array.index}}", "{{id}}"], "slot": "t", "count": {"per_slot": 1}}],
+        "attributes": {
+            "system": {"duration": 0, "environment": {"A": "b"}, **({"shell": {"options": options}} if options else {})}
+        },
+    }
+
+
+def test_what_an_element_gets() -> None:
+    output = {"stdout": {"type": "file", "path": "out-{{array.id}}_{{array.index}}.txt"}}
+    jobs = V1Translator().translate(read(_spec(output=output, verbose=1)))
+    [job] = for_element(jobs, read_array("2-8:3").element(ID, 5))
+    system = job.document["attributes"]["system"]
+    assert system["environment"] == {
+        "A": "b",
+        "RAINBOW_ARRAY_ID": ID,
+        "RAINBOW_ARRAY_INDEX": "5",
+        "FLUX_JOB_CC": "5",
+        "SLURM_ARRAY_JOB_ID": ID,
+        "SLURM_ARRAY_TASK_ID": "5",
+        "SLURM_ARRAY_TASK_COUNT": "3",
+        "SLURM_ARRAY_TASK_MIN": "2",
+        "SLURM_ARRAY_TASK_MAX": "8",
+        "SLURM_ARRAY_TASK_STEP": "3",
+    }
+    assert system["shell"]["options"] == {
+        "output": {"stdout": {"type": "file", "path": f"out-{ID}_5.txt"}},
+        "verbose": 1,
+    }
+    assert job.document["tasks"][0]["command"] == ["run", "5", "{{id}}"]
+    assert jobs[0].document["tasks"][0]["command"] == ["run", "{{array.index}}", "{{id}}"], "the array's stays"
+    [plain] = for_element(V1Translator().translate(read(_spec())), read_array("1").element(ID, 1))
+    assert "shell" not in plain.document["attributes"]["system"]

@@ -1,0 +1,290 @@
+"""Job arrays: their elements become jobs bit by bit, as room, the array's own limit and a cancel have it.
+
+An array is one message in the queue `rainbow.waiting.array`, durable, until it has ended. This worker holds it
+unacknowledged. It sends so many elements to the schedulers' queue that some always wait for room, each with an id that
+follows from the array's and its index. The ledger counts in the array's record, in the step that changes an element,
+how many are in which state, and says that it did (`stores.base.Dependencies.moved`): then further ones are sent.
+
+When this worker dies, another one begins after as many elements as the ledger counts. At least that many were sent, so
+none is left out; one that is sent twice has the same id, and runs once. No more are sent after the array was cancelled,
+and those that are on their way are not assigned (`stores.base.Ledger.record`).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+
+from rainbow import topology
+from rainbow.brokers.base import Broker, Consumer, Delivery, Message
+from rainbow.models.arrays import Array
+from rainbow.models.job import TERMINAL, JobRecord
+from rainbow_workers.clusters.cache import ClusterCache
+from rainbow_workers.clusters.sync import CacheSync
+from rainbow_workers.events import news, recorded_events, stands
+from rainbow_workers.keys import ClusterKeys
+from rainbow_workers.scheduling.answers import happened
+from rainbow_workers.scheduling.cancelling import Cancelling
+from rainbow_workers.scheduling.decide import Job
+from rainbow_workers.scheduling.outgoing import Outgoing, as_it_came
+from rainbow_workers.scheduling.pending_job import PendingJob
+from rainbow_workers.scheduling.submissions import SubmissionReader
+from rainbow_workers.stores.base import Cursor, Store
+from rainbow_workers.stores.history import ARRAY, ON_CLUSTER
+from rainbow_workers.worker import Task
+
+#: Elements of one array that are with the schedulers and on no cluster yet, at most.
+AHEAD = 1000
+#: Arrays that are looked at, and elements that are cancelled, in one go.
+_BATCH = 500
+#: Seconds that one wait for news lasts at most: new arrivals are taken in between.
+_LISTEN = 0.1
+#: Seconds between two looks at an array of which nothing is heard, and after a look that was not enough.
+_AGAIN, _SOON = 60.0, 1.0
+#: Seconds that a delivery is held: RabbitMQ ends a channel that holds one for 30 minutes (`consumer_timeout`).
+_HELD_MOST = 600.0
+_CONFIRM_S = 30.0
+
+
+@dataclass(slots=True, eq=False)
+class Entry:
+    """An array that is held here. Times are in seconds since 1970.
+
+    Attributes:
+        released: How many of its elements were sent.
+        cancelled: Elements on clusters whose cancel was asked for, once the array is cancelled.
+    """
+
+    pending: PendingJob
+    job: Job
+    array: Array
+    released: int
+    since: float
+    look_at: float
+    cancelled: set[str] = field(default_factory=set)
+
+
+class Arrays(Task):
+    name = "arrays"
+    queue = topology.ARRAYS_QUEUE
+
+    def __init__(
+        self,
+        broker: Broker,
+        store: Store,
+        world: ClusterCache,
+        reader: SubmissionReader,
+        outgoing: Outgoing,
+        sync: CacheSync,
+        keys: ClusterKeys,
+        cancelling: Cancelling,
+        *,
+        window: int = 20_000,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._broker = broker
+        self._store = store
+        self._world = world
+        self._reader = reader
+        self._outgoing = outgoing
+        self._sync = sync
+        self._keys = keys
+        self._cancelling = cancelling
+        self._size = window
+        self._clock = clock
+        self._consumer: Consumer | None = None
+        self._window: dict[str, Entry] = {}
+        self._since = ""
+        self._moved: list[str] = []
+        self._at_hand: list[PendingJob] = []
+        self._epoch = world.epoch
+        self._tidy_at = 0.0
+
+    def consume(self, broker: Broker, prefetch: int) -> Consumer:
+        return broker.consume(self.queue, prefetch=self._size)
+
+    @property
+    def listens(self) -> bool:
+        return bool(self._window)
+
+    def ready(self) -> None:
+        self._sync.follow()
+        if self._window and not self._moved:
+            self._since, self._moved = self._store.dependencies.moved(self._since, _LISTEN, arrays=True)
+
+    def handle(self, deliveries: Sequence[Delivery], consumer: Consumer) -> None:
+        if consumer is not self._consumer:
+            # What the consumer before this one had taken is with the broker again, and comes again.
+            self._window, self._moved = {}, []
+            self._consumer = consumer
+        now = self._clock()
+        if deliveries and not self._window:
+            # From before they are looked at.
+            self._since, self._moved = self._store.dependencies.moved("", 0.0, arrays=True)
+        self._at_hand = []
+        for delivery in deliveries:
+            self._take(self._reader.read(delivery), consumer, now)
+        moved, self._moved = self._moved, []
+        for array_id in moved:
+            if array_id in self._window:
+                self._window[array_id].look_at = now
+        if now >= self._tidy_at:
+            self._tidy_at = now + _SOON
+            self._tidy(consumer, now)
+        self._look([entry for entry in self._window.values() if entry.look_at <= now], consumer, now)
+        self._at_hand = []
+
+    def abandon(self) -> list[Delivery]:
+        jobs, self._at_hand = self._at_hand, []
+        for pending in jobs:
+            self._window.pop(pending.id, None)
+        return [pending.delivery for pending in jobs]
+
+    # -- the window -----------------------------------------------------------------------------------------
+
+    def _take(self, pending: PendingJob, consumer: Consumer, now: float) -> None:
+        self._at_hand.append(pending)
+        job = pending.job
+        if job is None or job.array is None:
+            # The scheduler says what is wrong.
+            self._send_on(pending, as_it_came(pending.delivery), consumer)
+            return
+        known = self._window.get(pending.id)
+        if known is not None and known.job.user != job.user:
+            job.freed_at = now
+            self._send_on(pending, self._outgoing.freed(pending, _taken(pending.id)), consumer)
+            return
+        released = pending.released
+        if known is not None:
+            # Sent twice: what either knows of it holds.
+            consumer.ack([known.pending.delivery])
+            released = max(released, known.released)
+        self._window[pending.id] = Entry(pending, job, job.array, released, now, now)
+
+    def _tidy(self, consumer: Consumer, now: float) -> None:
+        lost, self._epoch = self._epoch != self._world.epoch, self._world.epoch
+        for entry in list(self._window.values()):
+            if lost:
+                entry.look_at = now
+            if now - entry.since > _HELD_MOST:
+                # To the end of the queue, as a new message: a requeued one counts as a failed delivery.
+                self._leave(entry)
+                self._send_on(entry.pending, self._outgoing.to_arrays(entry.pending, entry.released), consumer)
+
+    def _leave(self, entry: Entry) -> None:
+        self._window.pop(entry.job.id, None)
+
+    def _send_on(self, pending: PendingJob, message: Message, consumer: Consumer) -> None:
+        [outcome] = self._broker.publish([message]).wait(_CONFIRM_S)
+        consumer.ack([pending.delivery]) if outcome is None else consumer.requeue([pending.delivery])
+
+    # -- looking --------------------------------------------------------------------------------------------
+
+    def _look(self, entries: Sequence[Entry], consumer: Consumer, now: float) -> None:
+        for start in range(0, len(entries), _BATCH):
+            part = entries[start : start + _BATCH]
+            records = self._store.jobs.get([entry.job.id for entry in part])
+            for entry, record in zip(part, records, strict=True):
+                entry.look_at = now + _AGAIN
+                self._advance(entry, record or self._record(entry, "held", now, code=ARRAY), consumer, now)
+
+    def _advance(self, entry: Entry, record: JobRecord, consumer: Consumer, now: float) -> None:
+        counts = record.counts
+        if record.user not in (None, entry.job.user):
+            self._leave(entry)
+            entry.job.freed_at = now
+            self._send_on(entry.pending, self._outgoing.freed(entry.pending, _taken(entry.job.id)), consumer)
+            return
+        ended = _sum(counts, TERMINAL)
+        if record.terminal or record.cancel_requested:
+            if self._stop(entry, record, now):
+                return
+            if not record.terminal:
+                self._record(entry, "cancelled", now, detail=_summary(record))
+        elif ended >= entry.array.size:
+            state = _end_of(counts)
+            self._record(entry, state, now, detail=_summary(record), returncode=record.exit_code)
+        else:
+            if record.state != "running" and any(state in counts for state in ("running", "completed", "failed")):
+                self._record(entry, "running", now)
+            self._release(entry, counts, ended, now)
+            return
+        self._leave(entry)
+        consumer.ack([entry.pending.delivery])
+
+    def _release(self, entry: Entry, counts: dict[str, int], ended: int, now: float) -> None:
+        """Send as many elements as may wait, and run."""
+        array = entry.array
+        doubt = self._world.remembering(now)
+        if doubt:
+            # Clusters report which elements they have, and had: they are counted again.
+            entry.look_at = now + min(doubt, _SOON)
+            return
+        entry.released = max(entry.released, sum(counts.values()))
+        waiting = entry.released - ended - _sum(counts, ON_CLUSTER)
+        room = min(AHEAD - waiting, array.size - entry.released)
+        if array.limit is not None:
+            room = min(room, array.limit - (entry.released - ended))
+        elif waiting > AHEAD // 2:
+            return  # in few large steps
+        if room <= 0:
+            return
+        indices = list(islice(array.indices(entry.released), room))
+        outcomes = self._broker.publish(self._outgoing.elements(entry.pending, indices)).wait(_CONFIRM_S)
+        failed = next((at for at, outcome in enumerate(outcomes) if outcome is not None), None)
+        entry.released += len(indices) if failed is None else failed
+        if failed is not None:
+            entry.look_at = now + _SOON
+
+    def _stop(self, entry: Entry, record: JobRecord, now: float) -> bool:
+        """Cancel the elements that have not ended. Returns whether there are some."""
+        live = [state for state, count in record.counts.items() if count > 0 and state not in TERMINAL]
+        for state in live:
+            before: Cursor | None = None
+            while True:
+                page = self._store.jobs.page(
+                    state=state, cluster=None, user=None, limit=_BATCH, before=before, array=entry.job.id
+                )
+                ids = [job.id for _, job in page.jobs if job.id not in entry.cancelled]
+                if ids:
+                    self._cancelling.cancel(ids, f"user:{entry.job.user}", "its array was cancelled")
+                if state != "held":
+                    entry.cancelled.update(ids)
+                before = page.next
+                if before is None:
+                    break
+        if "held" in live:
+            entry.look_at = now + _SOON
+        return bool(live)
+
+    def _record(self, entry: Entry, state: str, now: float, **more: object) -> JobRecord:
+        """Record what happened to an array, and tell. Its first attempt begins when one of its elements starts."""
+        event = happened(entry.job, state, now, **more)
+        if state != "held":
+            event = event.model_copy(update={"attempt": 1})
+        [recorded] = self._store.jobs.record([event])
+        told = [event] if stands(event, recorded) else []
+        self._broker.publish([*recorded_events(self._keys, told), *news(recorded)])
+        return recorded.record
+
+
+def _sum(counts: dict[str, int], states: Iterable[str]) -> int:
+    return sum(counts.get(state, 0) for state in states)
+
+
+def _end_of(counts: dict[str, int]) -> str:
+    """How an array ends whose elements have ended so."""
+    others = [state for state, count in counts.items() if count > 0 and state != "completed"]
+    if not others:
+        return "completed"
+    return "cancelled" if others == ["cancelled"] else "failed"
+
+
+def _summary(record: JobRecord) -> str:
+    return ", ".join(f"{count} {state}" for state, count in record.elements.items())
+
+
+def _taken(job_id: str) -> str:
+    return f"job id {job_id} is taken: use a new UUID"
