@@ -22,7 +22,7 @@ from rainbow.client.views import plain
 from rainbow.errors import InvalidInput, RainbowError
 from rainbow.models.job import TERMINAL, JobRecord
 from rainbow.web.answers import Unauthorized, coded, error_document, event, event_stream, read_json
-from rainbow.web.feeds import Feed, Feeds
+from rainbow.web.feeds import QUIET, Feed, Feeds
 from rainbow.web.gateway import Gateway
 
 log = logging.getLogger(__name__)
@@ -152,8 +152,12 @@ class Api:
         async def events() -> AsyncIterator[str]:
             yield event("job", record_document(first))
             async for value in feed:
-                bad = isinstance(value, RainbowError)
-                yield event("error", error_document(value)) if bad else event("job", record_document(value))
+                if value is QUIET:
+                    yield value
+                elif isinstance(value, RainbowError):
+                    yield event("error", error_document(value))
+                else:
+                    yield event("job", record_document(value))
 
         return event_stream(events())
 

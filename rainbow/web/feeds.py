@@ -8,10 +8,15 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Hashable
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
 from rainbow.errors import RainbowError, TimedOut, Unavailable
+
+#: Stands for a value that has not changed for `_SILENCE` seconds: proxies end connections on which nothing comes.
+QUIET = ": still here\n\n"
+_SILENCE = 20.0
 
 
 class Feed:
@@ -37,19 +42,22 @@ class Feed:
         self.subscribers = 0
 
     async def values(self) -> AsyncIterator[Any]:
-        """The value now, then each change. A value that is a RainbowError is the last one."""
+        """The value now, then each change, and QUIET when there was none for long. A RainbowError is the last one."""
         self.subscribers += 1
         if self._task is None:
             self._task = asyncio.create_task(self._poll())
         seen = 0
         try:
             while True:
-                async with self._changed:
-                    await self._changed.wait_for(partial(self._news, seen))
-                    if self._version == seen:
-                        return
-                    seen, value = self._version, self._value
-                yield value
+                value: Any = QUIET
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(_SILENCE), self._changed:
+                        await self._changed.wait_for(partial(self._news, seen))
+                        if self._version == seen:
+                            return
+                        seen, value = self._version, self._value
+                if seen or value is not QUIET:
+                    yield value
         finally:
             self.subscribers -= 1
             if not self.subscribers and self._task is not None:

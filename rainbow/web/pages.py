@@ -18,6 +18,7 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
+from rainbow import topology
 from rainbow.client import Client, overview
 from rainbow.errors import Denied, InvalidInput, RainbowError
 from rainbow.models.job import TERMINAL, JobRecord
@@ -26,7 +27,7 @@ from rainbow.pictures import timeline, tree
 from rainbow.web import letters, views
 from rainbow.web.answers import event, event_stream, read_body, status_of
 from rainbow.web.api import job_feed, job_id, number
-from rainbow.web.feeds import Feed, Feeds
+from rainbow.web.feeds import QUIET, Feed, Feeds
 from rainbow.web.gateway import Gateway
 from rainbow.web.sessions import Session, Sessions
 
@@ -38,6 +39,8 @@ _FORM = 32_768
 #: Jobs that a search looks through for one page.
 _SEARCHED = 10_000
 _PAGE = 50
+#: Newest jobs that are looked through for refusals of a cluster.
+_LOOKED_AT = 200
 _WINDOWS = {"1m": 60.0, "5m": 300.0, "15m": 900.0, "1h": 3600.0, "6h": 21600.0, "1d": 86400.0}
 
 _JOB_ID = re.compile(r"\b[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\b")
@@ -58,7 +61,7 @@ class Console:
         self._templates = Environment(loader=FileSystemLoader(_HERE / "templates"), autoescape=True)
         self._templates.filters.update(stamp=timeline.stamp, span=timeline.span)
         self._templates.globals.update(link=_link, share=views.share, bars=_bars)
-        self._templates.filters["linked"] = _linked
+        self._templates.filters.update(linked=_linked, coded=_coded)
 
     def routes(self) -> list[Route | Mount]:
         """Every route of the console."""
@@ -135,7 +138,7 @@ class Console:
 
     async def overview(self, request: Request, session: Session) -> Response:
         seen = await self._gateway.call(session.token, overview.look)
-        return self._render("overview.html", session, seen=seen, attention=views.attention(seen))
+        return self._render("overview.html", session, **_overview(seen))
 
     async def clusters(self, request: Request, session: Session) -> Response:
         found = await self._gateway.call(session.token, Client.clusters)
@@ -145,8 +148,21 @@ class Console:
         name = str(request.path_params["name"])
         view = await self._gateway.call(session.token, Client.cluster, name)
         jobs = await self._gateway.call(session.token, Client.jobs, cluster=name, limit=20)
+        newest = await self._gateway.call(session.token, Client.jobs, limit=_LOOKED_AT)
+        # The list has neither the history nor the answer of a job.
+        whole = await self._gateway.call(session.token, Client.status, [job.id for job in newest])
+        queue = topology.jobs_queue(name)
+        queued = (await self._gateway.call(session.token, Client.waiting, [queue]))[queue]
         picture = None if view.tree is None else Markup(tree.svg(view.tree, name))  # noqa: S704 - escapes what it draws
-        return self._render("cluster.html", session, cluster=view, jobs=jobs, tree=picture)
+        return self._render(
+            "cluster.html",
+            session,
+            cluster=view,
+            jobs=jobs,
+            tree=picture,
+            queued=queued,
+            refusals=views.refusals([job for job in whole if job is not None], name),
+        )
 
     async def jobs(self, request: Request, session: Session) -> Response:
         given = request.query_params
@@ -203,6 +219,7 @@ class Console:
             # Another window has the same middle, unless the right edge is now.
             windows={name: at(name, until if until == now else middle + w / 2) for name, w in _WINDOWS.items()},
             earlier=at(chosen, middle),
+            ticks=[time.strftime("%H:%M:%S", time.gmtime(since + n * seconds / 4)) for n in range(5)],
             later=at(chosen, until + seconds / 2) if until < now else None,
         )
 
@@ -249,31 +266,30 @@ class Console:
     # -- live parts ------------------------------------------------------------------------------------------
 
     async def live_overview(self, request: Request, session: Session) -> Response:
-        async def fetch() -> Any:
-            return await self._gateway.call(session.token, overview.look)
+        async def fetch() -> str:
+            # Rendered once for all pages that show it.
+            seen = await self._gateway.call(session.token, overview.look)
+            return event("html", self._html("_overview.html", **_overview(seen)))
 
-        def html(seen: Mapping[str, Any]) -> str:
-            return self._html("_overview.html", seen=seen, attention=views.attention(seen))
-
-        return self._live(("overview", session.token), lambda: Feed(fetch, _EVERY), html)
+        return self._live(("overview", session.token), lambda: Feed(fetch, _EVERY), str)
 
     async def live_job(self, request: Request, session: Session) -> Response:
         which = job_id(request)
 
         def html(record: JobRecord) -> str:
-            return self._html("_job.html", session=session, **_job(record))
+            return event("html", self._html("_job.html", session=session, **_job(record)))
 
         return self._live(
             ("job", session.token, which), partial(job_feed, self._gateway, session.token, which), html, last=True
         )
 
-    def _live(self, key: Any, make: Callable[[], Feed], html: Callable[[Any], str], *, last: bool = False) -> Response:
+    def _live(self, key: Any, make: Callable[[], Feed], shown: Callable[[Any], str], *, last: bool = False) -> Response:
         async def events() -> AsyncIterator[str]:
             async for value in self._feeds.values(key, make):
                 if isinstance(value, RainbowError):
                     yield event("problem", value.message)
                     return
-                yield event("html", html(value))
+                yield value if value is QUIET else shown(value)
             if last:
                 yield event("end", "")
 
@@ -311,10 +327,16 @@ def _next_piece(client: Client, which: str, stdout: int, stderr: int) -> Output:
     return piece
 
 
+def _overview(seen: Mapping[str, Any]) -> dict[str, Any]:
+    return {"seen": seen, "attention": views.attention(seen), "queues": views.queues(seen["queues"])}
+
+
 def _job(record: JobRecord) -> dict[str, Any]:
+    life = views.life(record)
     return {
         "job": record,
-        "life": views.life(record),
+        "life": life,
+        "parts": views.parts(life, time.time()),
         "reasons": views.reasons(record),
         "ended": record.state in TERMINAL,
     }
@@ -327,6 +349,11 @@ def _bars(lane: timeline.Lane) -> Markup:
 def _linked(text: str) -> Markup:
     """`text` with a link to the page of each job whose id is in it."""
     return Markup(_JOB_ID.sub(r'<a href="/jobs/\g<0>">\g<0></a>', str(escape(text))))  # noqa: S704 - escaped
+
+
+def _coded(text: str) -> Markup:
+    """`text` with what stands in backquotes as code."""
+    return Markup(re.sub(r"`([^`]+)`", r"<code>\1</code>", str(escape(text))))  # noqa: S704 - escaped
 
 
 def _link(path: str, wanted: Mapping[str, str]) -> str:

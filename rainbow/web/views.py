@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
-from rainbow.models.job import JobRecord
+from rainbow import topology
+from rainbow.models.job import TERMINAL, JobRecord
 from rainbow.models.requests import JobPage
 
 #: States in the order of a job's life, as its timeline shows them.
@@ -170,6 +171,63 @@ def life(record: JobRecord) -> list[Step]:
         Step(record.state if name == "ended" else name, at, None if end is None else end - at)
         for (name, at), end in zip(known, ends, strict=False)
     ]
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A step as a piece of a bar; `x` and `width` are in per mille of it."""
+
+    name: str
+    took: float
+    x: float
+    width: float
+
+
+def parts(steps: Sequence[Step], now: float) -> list[Part]:
+    """The steps of a life in proportion to the time that they took; one that goes on lasts until `now`."""
+    lengths = [(step.name, step.took if step.took is not None else max(0.0, now - step.at)) for step in steps]
+    if steps and steps[-1].took is None and steps[-1].name in TERMINAL:
+        lengths.pop()
+    total = sum(took for _, took in lengths) or 1.0
+    found, at = [], 0.0
+    for name, took in lengths:
+        width = 1000 * took / total
+        found.append(Part(name, took, round(at, 2), round(width, 2)))
+        at += width
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Why a cluster does not run jobs: a code, how many of the newest jobs, and one of them with what was said."""
+
+    code: str
+    jobs: int
+    detail: str
+    job: JobRecord
+
+
+def refusals(jobs: Sequence[JobRecord], cluster: str) -> list[Refusal]:
+    """Why this cluster was not given, or refused, some of these jobs; the most frequent reason first."""
+    found: dict[str, Refusal] = {}
+    for job in jobs:
+        why = next((e for e in job.history if e.get("state") == "rejected" and e.get("cluster") == cluster), None)
+        if why is None and job.cluster != cluster:
+            why = ((job.answer or {}).get("reasons") or {}).get(cluster)
+        if why:
+            code = str(why.get("code", ""))
+            known = found.get(code)
+            newest = known or Refusal(code, 0, str(why.get("detail", "")), job)
+            found[code] = replace(newest, jobs=newest.jobs + 1)
+    return sorted(found.values(), key=lambda refusal: -refusal.jobs)
+
+
+def queues(depths: Mapping[str, int | None]) -> dict[str, int | None]:
+    """Depths by queue, the lanes of the waiting room as one."""
+    lanes = [name for name in depths if name.startswith(f"{topology.WAITING}.") and name != topology.DEPENDENTS_QUEUE]
+    known = [depth for name in lanes if (depth := depths[name]) is not None]
+    found = {name: depth for name, depth in depths.items() if name not in lanes}
+    return {**found, f"{topology.WAITING}.*": sum(known) if known else None} if lanes else found
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,11 @@ function follow(element) {
     const typing = element.contains(document.activeElement);
     if (!typing) element.innerHTML = event.data;
   });
-  source.addEventListener("problem", () => source.close());
+  const state = document.querySelector("[data-live-state]");
+  const say = (text) => { if (state && state.textContent !== text) state.textContent = text; };
+  source.addEventListener("open", () => say("Live"));
+  source.addEventListener("error", () => say("The connection is lost; it is tried again."));
+  source.addEventListener("problem", (event) => { source.close(); say(event.data); });
   source.addEventListener("end", () => source.close());
 }
 
