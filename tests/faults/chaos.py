@@ -78,10 +78,8 @@ class Program:
     #: One fault at a time for each program; links may fail all the same.
     busy: threading.Lock = field(default_factory=threading.Lock)
     ended: list[str] = field(default_factory=list)
-    launched: float = 0.0
 
     def launch(self) -> None:
-        self.launched = time.monotonic()
         self.process = self.start()
 
     def look(self) -> None:
@@ -105,6 +103,7 @@ class Program:
     def terminate(self) -> None:
         assert self.process is not None
         process, self.process = self.process, None
+        listens = _listens(process.pid)
         process.terminate()
         try:
             code = process.wait(60)
@@ -114,7 +113,7 @@ class Program:
             process.wait()
             return
         # One that has only just been started does not listen for signals yet, and holds nothing either.
-        if code and not (code == -signal.SIGTERM and time.monotonic() - self.launched < 5.0):
+        if code and (listens or code != -signal.SIGTERM):
             self.ended.append(f"{self.name} ended with code {code} on SIGTERM")
 
     def signal(self, number: int) -> None:
@@ -607,11 +606,23 @@ def bodies(folder: Path) -> tuple[dict[str, list[int]], set[str]]:
     return starts, ends
 
 
+def _listens(pid: int) -> bool:
+    """Whether a process has set up what it does at SIGTERM."""
+    try:
+        status = Path(f"/proc/{pid}/status").read_text()
+    except OSError:
+        return True
+    caught = next(line for line in status.splitlines() if line.startswith("SigCgt:"))
+    return bool(int(caught.split()[1], 16) >> (signal.SIGTERM - 1) & 1)
+
+
 class Tap:
     """Hears every event of a job from the beginning, in a queue of its own."""
 
     def __init__(self, yard: Yard) -> None:
         self._broker = connect(ConnectOptions(yard.amqp_url(), name="tap"))
+        #: By job, its ends as they were told.
+        self.words: dict[str, list[str]] = defaultdict(list)
         tap = topology.Queue(TAP, bindings=((topology.EVENTS, "#"),))
         self._broker.declare(topology.Topology(queues=(tap,)))
 
@@ -627,6 +638,8 @@ class Tap:
                 for event in data.get("events", [data]):
                     if event["state"] in TERMINAL:
                         told[event["id"]].add((event["state"], event["attempt"]))
+                        words = (event.get(key) for key in ("at", "state", "attempt", "cluster", "code", "detail"))
+                        self.words[event["id"]].append(" ".join(map(str, words)))
             consumer.ack(got)
         consumer.cancel()
         return told
@@ -693,7 +706,9 @@ def judge(yard: Yard, load: Load, tap: Tap, say: Callable[[str], None]) -> Verdi
     for job in wanted:
         record = records.get(job)
         if len(told.get(job, ())) > 1 and job not in unknown:
-            problems.append(f"more than one end was told: {job} {told[job]}, its record says {record and record.state}")
+            problems.append(
+                f"more than one end was told: {job} {tap.words[job]}, its record says {record and record.state}"
+            )
         if record is None:
             continue
         code = load.jobs[job]

@@ -7,7 +7,7 @@ import signal
 import time
 import uuid
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -17,8 +17,10 @@ from rainbow import topology
 from rainbow.brokers import ConnectOptions, connect
 from rainbow.brokers.base import Broker, Delivery, Message
 from rainbow.client import Client
+from rainbow.models.cluster import StateReport
 from rainbow.models.job import TERMINAL, JobRecord
 from rainbow.settings import Settings
+from rainbow_workers.clusters.cache import REPORTED_EPOCH
 from rainbow_workers.service import Service, ServiceOptions
 from rig import Rig, eventually
 from servers import Private, RabbitServer, wait_until
@@ -76,6 +78,35 @@ def test_a_recorder_that_holds_events_holds_up_what_came_back(rig: Rig) -> None:
     finally:
         second.stop()
     assert second.failed() is None
+
+
+def test_a_cluster_has_reported_once_all_that_came_before_its_word_is_recorded(amqp_url: str) -> None:
+    """After a takeover the statement may come before events that the recorder before held."""
+    options = ServiceOptions(workers=("scheduler", "registrar"), limits=LIMITS)
+    with Rig(amqp_url, f"memory://{uuid.uuid4()}", options=options) as rig:
+        rig.register("blue")
+        job = rig.submit(command=["true"], clusters=["blue"])["id"]
+        for state in ("accepted", "running"):
+            rig.event("blue", job, 1, state)
+        rig.says("blue", {"version": 1, "events": [], "epoch": 7})
+        rig.event("blue", job, 1, "completed", returncode=0)
+        known: list[str] = []
+        report = rig.store.clusters.report
+
+        def spy(reports: Sequence[StateReport], at: float) -> object:
+            if any(REPORTED_EPOCH in r.values for r in reports):
+                record = rig.store.jobs.get([job])[0]
+                known.append("" if record is None else record.state)
+            return report(reports, at)
+
+        rig.store.clusters.report = spy  # type: ignore[method-assign, assignment]
+        one_by_one = ServiceOptions(workers=("recorder",), limits=LIMITS, batch=1)
+        recorder = Service(rig.worker_broker, rig.store, rig.ring, one_by_one)
+        recorder.start()
+        eventually(lambda: known)
+        recorder.stop()
+        assert recorder.failed() is None
+        assert known == ["completed"]
 
 
 def test_what_earlier_releases_left_in_their_queue_is_recorded_and_the_queue_is_gone() -> None:

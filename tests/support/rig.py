@@ -211,14 +211,12 @@ class Rig:
 
     def event(self, cluster: str, job_id: str, attempt: int, state: str, **more: Any) -> None:
         """An agent's event, signed."""
-        body = codec.encode_json(
-            {
-                "version": 1,
-                "events": [
-                    {"id": job_id, "attempt": attempt, "cluster": cluster, "state": state, "at": time.time(), **more}
-                ],
-            }
-        )
+        told = {"id": job_id, "attempt": attempt, "cluster": cluster, "state": state, "at": time.time(), **more}
+        self.says(cluster, {"version": 1, "events": [told]}, state)
+
+    def says(self, cluster: str, document: dict[str, Any], state: str = "reported") -> None:
+        """A message of an agent, signed."""
+        body = codec.encode_json(document)
         headers = {
             signing.HEADER: signing.sign(self.keys(cluster), body),
             "rainbow-cluster": cluster,

@@ -351,7 +351,17 @@ class TestTellingAgain:
         )
         (row,) = [r for r in journal.active() if r.id == "dropped"]
         journal.drop([row], "its attempt is over")
-        assert journal.outbox.republish(300.0) == 0
+        assert journal.outbox.republish(300.0) == 1
+        [told] = journal.outbox.due(100)
+        assert (told.event.id, told.event.state, told.event.held) == ("held", "accepted", True)
+
+    def test_what_was_accepted_and_not_confirmed_is_told_once(self, journal: Journal) -> None:
+        """Its event may have arrived for all that, and its delivery with it have been settled: it never comes again."""
+        take(journal, mark("a"))
+        journal.decide([submitted(mark("a"))], [])
+        assert journal.outbox.due(100) == []
+        assert [journal.outbox.republish(300.0) for _ in range(2)] == [1, 0]
+        assert events(journal) == [("a", "accepted")]
 
     def test_a_journal_of_an_earlier_release(self, tmp_path: Path) -> None:
         Journal(tmp_path / "old", cluster="blue").close()

@@ -78,6 +78,11 @@ class Order:
         self._known = False
         self._answers: list[Message] = []
 
+    @property
+    def known(self) -> bool:
+        """Whether everything has come that was published before this subscription took over."""
+        return self._known
+
     def begin(self, deliveries: Sequence[Delivery], consumer: Consumer) -> list[Message]:
         """Look at a batch before it is read. Returns the marker that is to be published, if one is."""
         now = time.monotonic()

@@ -57,7 +57,8 @@ class EventOutbox:
         """Have the states of jobs published once more: of those under way, and of those that came to an end in the last
         `within` seconds. Gives how many.
 
-        Without their output, and without those that ended here alone, and may go on elsewhere.
+        Without their output, and without those that ended here alone, and may go on elsewhere. An event that was to go
+        out again with its delivery goes out now: the delivery may never come, since the ledger had the event.
         """
         now = self._clock()
         count = 0
@@ -68,10 +69,12 @@ class EventOutbox:
                 "  OR released=1 AND state IN ('completed', 'failed', 'lost') AND changed_at >= ?1"
                 "  OR state='cancelled' AND changed_at >= ?1"
                 " ) AND NOT EXISTS"
-                " (SELECT 1 FROM outbox o WHERE o.id=jobs.id AND o.attempt=jobs.attempt AND o.state=jobs.state)",
-                (now - within,),
+                " (SELECT 1 FROM outbox o WHERE o.id=jobs.id AND o.attempt=jobs.attempt AND o.state=jobs.state"
+                "  AND o.due < ?2)",
+                (now - within, NEVER),
             ).fetchall():
                 row = to_row(found)
+                db.execute("DELETE FROM outbox WHERE id=? AND attempt=? AND due=?", (row.id, row.attempt, NEVER))
                 more: dict[str, Any] = {"code": row.code, "detail": row.detail, "returncode": row.returncode}
                 accepted = row.state == "accepted"
                 more["flux_id"] = row.handle if accepted else None

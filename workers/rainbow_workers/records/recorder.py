@@ -64,7 +64,9 @@ class Recorder(Task):
         self._max_bytes = max_bytes
         self._max_depth = max_depth
         self._in_order = in_order
-        #: Clusters that have reported for an epoch of the store, since the batch began: written behind its events.
+        #: Clusters that have reported for an epoch of the store: those of the batch at hand, and those whose events are
+        #: recorded. What is said here is true once all events are recorded that were published before.
+        self._says: dict[str, StateReport] = {}
         self._reported: dict[str, StateReport] = {}
         self._order = barriers.Order(keys)
 
@@ -75,7 +77,7 @@ class Recorder(Task):
         events: list[JobEvent] = []
         senders: list[Sender | None] = []
         messages = self._order.begin(deliveries, consumer)
-        self._reported.clear()
+        self._says.clear()
         for delivery in deliveries:
             try:
                 if delivery.headers.get(KIND) in (barriers.BARRIER, barriers.MARKER):
@@ -98,7 +100,8 @@ class Recorder(Task):
             for result in recorded:
                 messages.extend(news(result))
             messages.extend(self._cancels(senders, recorded))
-        if self._reported:
+        self._reported |= self._says
+        if self._reported and self._in_order() and self._order.known:
             reports, self._reported = list(self._reported.values()), {}
             self._store.clusters.report(reports, time.time())
         if self._in_order():
@@ -166,7 +169,7 @@ class Recorder(Task):
             raise InvalidInput("field 'events' must be a list of events")
         events = [parse(JobEvent, item) for item in listed]
         if cluster is not None and isinstance(epoch := data.get("epoch"), int):
-            self._reported[cluster] = StateReport(
+            self._says[cluster] = StateReport(
                 cluster=cluster, values={REPORTED_EPOCH: epoch}, heartbeat=False, registration=registration
             )
         if cluster is None:
