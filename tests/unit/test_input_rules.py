@@ -160,3 +160,37 @@ def test_keys_that_are_misspelt_in_a_jobspec_are_told_the_nearest() -> None:
     for where, right, wrong in slips:
         with pytest.raises(InvalidInput, match=f"unknown key '{wrong}'; did you mean '{right}'"):
             read(text.replace(where % right, where % wrong))
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("hostname -f", ["hostname", "-f"]),
+        ("printf '%s' \"a b\"", ["printf", "%s", "a b"]),
+        ("echo $X; id", ["sh", "-c", "echo $X; id"]),
+        ("cat < in | sort > out", ["sh", "-c", "cat < in | sort > out"]),
+        ("ls *.txt", ["sh", "-c", "ls *.txt"]),
+        ("N=4 ./solve", ["sh", "-c", "N=4 ./solve"]),
+        ("./solve --n=4", ["./solve", "--n=4"]),
+    ],
+)
+def test_a_command_that_is_one_text_is_read_as_a_shell_reads_it(text: str, words: list[str]) -> None:
+    assert simple(text)["tasks"][0]["command"] == words
+    nextgen = {
+        "version": 1,
+        "resources": {"a": {"type": "core", "count": 1}},
+        "tasks": [{"command": text, "resources": "a"}],
+    }
+    assert list(read(nextgen).tasks[0].command) == words
+
+
+def test_a_command_that_cannot_be_read_is_named() -> None:
+    for bad, why in (
+        ("echo 'a", "quotes are not closed"),
+        ("", "empty"),
+        (["a", 1], "not text"),
+        ("a\0", "NUL"),
+        (3, "text"),
+    ):
+        with pytest.raises(InvalidInput, match=f"command: .*{why}"):
+            simple(bad)  # type: ignore[arg-type]

@@ -6,12 +6,12 @@ The published schema looks at little; what is checked here is what can be run in
 from __future__ import annotations
 
 import re
-import shlex
 from collections.abc import Iterator
 from typing import Any
 
 from rainbow.jobspec.counts import ONE, exactly
 from rainbow.jobspec.demand import demand_of
+from rainbow.jobspec.dialects.words import read_words
 from rainbow.jobspec.durations import read_seconds
 from rainbow.jobspec.problems import invalid, shown
 from rainbow.jobspec.request import SLOT, XOR_SLOT, Jobspec, Request, Requirement, Task, Want, shared
@@ -156,7 +156,7 @@ def read_task(task: Any, path: str) -> Task:
         raise invalid(f"{path}.steps", f"a list of steps is needed, not {shown(steps)}")
     if "command" not in task and group is None and steps is None:
         raise invalid(path, "nothing to run; add command, steps or group")
-    command = read_words(task["command"], f"{path}.command") if "command" in task else ()
+    command = tuple(read_words(task["command"], f"{path}.command")) if "command" in task else ()
     local = task.get("local", False)
     if type(local) is not bool:
         raise invalid(f"{path}.local", f"{shown(local)} is neither true nor false")
@@ -173,27 +173,6 @@ def read_task(task: Any, path: str) -> Task:
         local=local,
         extra=task,
     )
-
-
-def read_words(command: Any, path: str) -> tuple[str, ...]:
-    """A command as its words: a list of texts, or one text that is split as a shell would."""
-    if type(command) is str:
-        try:
-            words = shlex.split(command)
-        except ValueError:
-            raise invalid(path, "the quotes are not closed; close them or write a list of words") from None
-    elif type(command) is list:
-        words = command
-    else:
-        raise invalid(path, f"a list of texts, or one text, is needed, not {shown(command)}")
-    if not words:
-        raise invalid(path, "empty; write what to run")
-    for word in words:
-        if type(word) is not str:
-            raise invalid(path, f"{shown(word)} is not text; quote it")
-        if "\0" in word:
-            raise invalid(path, "an argument has a NUL character, which no command can take")
-    return tuple(words)
 
 
 def read_names(value: Any, path: str) -> tuple[str, ...]:

@@ -10,7 +10,8 @@ from typing import Any
 
 from rainbow.jobspec.demand import demand_of
 from rainbow.jobspec.dialects.canonical import read_system, read_vertex
-from rainbow.jobspec.dialects.nextgen import read_names, read_words
+from rainbow.jobspec.dialects.nextgen import read_names
+from rainbow.jobspec.dialects.words import read_words
 from rainbow.jobspec.durations import read_seconds
 from rainbow.jobspec.problems import invalid, shown
 from rainbow.jobspec.request import SLOT, XOR_SLOT, Jobspec, Request, Requirement, Task, Want, shared
@@ -104,7 +105,7 @@ def _read_task(task: Any, path: str) -> Task:
         raise invalid(f"{path}.count", "a mapping such as per_slot: 1 is needed")
     name = task.get("name")
     return Task(
-        command=read_words(task["command"], f"{path}.command") if "command" in task else (),
+        command=tuple(read_words(task["command"], f"{path}.command")) if "command" in task else (),
         name=name if type(name) is str else None,
         slot=slot,
         count=tuple(count.items()),

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from rainbow.jobspec.dialects.words import read_words
 from rainbow.jobspec.durations import as_number, read_duration
 from rainbow.jobspec.problems import invalid, shown
 from rainbow.jobspec.requirements import text_of
@@ -26,7 +26,7 @@ def simple(
     requires: Sequence[Mapping[str, Any]] | None = None,
     image: str | None = None,
 ) -> dict[str, Any]:
-    """A jobspec document for `command` (a list of words, or a text that is split as a shell would).
+    """A jobspec document for `command` (a list of words, or a text that is read as a shell would).
 
     `tasks` is the total over all nodes. Nodes without tasks mean one task on each, which then has the node
     to itself, as ``flux submit -N`` does; tasks without nodes go wherever there is room. `duration` is in
@@ -38,7 +38,7 @@ def simple(
     Raises:
         InvalidJobspec: a number out of range, more nodes than tasks, an empty command, a bad duration.
     """
-    words = _words(command)
+    words = read_words(command, "command")
     _check_numbers(nodes, tasks, cores_per_task, gpus_per_task)
     for key, text in (("cwd", cwd), ("name", name), ("image", image)):
         _check_text(key, text)
@@ -107,24 +107,6 @@ def _nextgen(
         document["name"] = name
         task["name"] = name
     return document
-
-
-def _words(command: str | Sequence[str]) -> list[str]:
-    if isinstance(command, str):
-        try:
-            words = shlex.split(command)
-        except ValueError:
-            raise invalid("command", "the quotes are not closed; close them or write a list of words") from None
-    elif isinstance(command, list | tuple):
-        words = list(command)
-    else:
-        raise invalid("command", f"a list of texts, or one text, is needed, not {shown(command)}")
-    if not words:
-        raise invalid("command", "empty; write what to run")
-    for word in words:
-        if not isinstance(word, str) or "\0" in word:
-            raise invalid("command", f"{shown(word)} is no word of a command; write text")
-    return words
 
 
 def _check_numbers(nodes: int | None, tasks: int | None, cores_per_task: int, gpus_per_task: int) -> None:
