@@ -71,7 +71,7 @@ def test_a_job_without_room_waits_and_goes_where_room_comes_up(rig: Rig) -> None
     correlation, job = waiting(rig)
     record = rig.job(job)
     assert record is not None
-    assert "2 cluster(s) fit" in record["detail"]
+    assert "each cluster that can run it is busy (2)" in record["detail"]
     report(rig, "red", 1)
     began = time.monotonic()
     assert rig.answer(correlation)["cluster"] == "red"
@@ -160,7 +160,8 @@ def test_a_waiting_job_is_cancelled_at_once(rig: Rig) -> None:
     full(rig, "blue")
     _, job = waiting(rig)
     rig.rpc.call({"op": "cancel", "ids": [job], "reason": "changed my mind"})
-    assert rig.until(job, "cancelled", 5)["detail"] == "changed my mind"
+    record = rig.until(job, "cancelled", 5)
+    assert (record["code"], record["detail"]) == ("cancel", "changed my mind")
     report(rig, "blue", 4)
     assert rig.jobs_of("blue").take(1, 0.5) == []
     assert rig.submit(jobspec=shell("true"))["status"] == "assigned"

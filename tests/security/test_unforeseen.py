@@ -11,7 +11,7 @@ import pytest
 from rainbow import codec, topology
 from rainbow.brokers import ConnectOptions, connect
 from rainbow.brokers.base import Broker, Consumer, Delivery, Message
-from rainbow.errors import RainbowError, TooLarge
+from rainbow.errors import BadCredentials, RainbowError, TooLarge
 from rainbow.security.tokens import KeyRing
 from rainbow.testing.brokers import LIMIT
 from rainbow_workers.scheduling.decide import Decider
@@ -105,6 +105,20 @@ def test_a_failure_that_no_message_is_to_blame_for_ends_nothing(broker: Broker) 
         worker.stop()
         worker.join(10)
     assert worker.error is None
+
+
+def test_an_error_of_ours_ends_a_worker_with_one_line(broker: Broker, caplog: pytest.LogCaptureFixture) -> None:
+    class Refused(Counting):
+        def ready(self) -> None:
+            raise BadCredentials("the store refused our password")
+
+    worker = Worker(Refused(), broker, batch=20, prefetch=100, poll=0.05)
+    worker.start()
+    worker.join(60)
+    assert isinstance(worker.error, BadCredentials)
+    [line] = [r for r in caplog.records if "worker ended" in r.message]
+    assert line.message == "worker ended: the store refused our password"
+    assert line.exc_info is None
 
 
 def test_the_scheduler_places_what_comes_with_it(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:

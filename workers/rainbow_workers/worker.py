@@ -138,6 +138,9 @@ class Worker(threading.Thread):
     def run(self) -> None:
         try:
             self._run()
+        except RainbowError as exc:  # ours says all there is to say
+            self.error = exc
+            log.error("worker ended: %s", exc, extra={"action": "worker-ended", "worker": self._task.name})  # noqa: TRY400
         except BaseException as exc:
             self.error = exc
             log.exception("worker ended", extra={"action": "worker-ended", "worker": self._task.name})

@@ -59,11 +59,8 @@ class Cancelling:
         now = time.time()
         if self._world.remembering(now):
             return []
-        detail = reason or "cancelled while it waited"
-        events = [
-            JobEvent(id=r.id, attempt=r.attempt, state="cancelled", at=now, user=r.user, name=r.name, detail=detail)
-            for r in held
-        ]
+        why = {"state": "cancelled", "code": "cancel", "detail": reason or "cancelled while it waited"}
+        events = [JobEvent(id=r.id, attempt=r.attempt, at=now, user=r.user, name=r.name, **why) for r in held]
         recorded = self._store.jobs.record(events)
         told = [e for e, result in zip(events, recorded, strict=True) if stands(e, result)]
         return [*recorded_events(self._keys, told), *(m for result in recorded for m in news(result))]

@@ -145,7 +145,7 @@ class Publishing:
             self._reply(pending, {**nothing, "status": "invalid", "error": f"job id {job.id} is taken: use a new UUID"})
             return
         if record.cancel_requested and not record.terminal and record.attempt < job.attempt:
-            events.append(happened(job, "cancelled", now, detail="cancelled before it was assigned"))
+            events.append(happened(job, "cancelled", now, code="cancel", detail="cancelled before it was assigned"))
             self._reply(pending, {**(record.answer or {}), "id": job.id, "status": "cancelled", "state": "cancelled"})
             return
         if record.state == "cancelled" and pending.parked:
@@ -248,7 +248,11 @@ class Publishing:
             if pending is None:
                 continue
             if event.state == "held" and result.record.cancel_requested and event.id not in in_doubt:
-                cancelled.append(event.model_copy(update={"state": "cancelled", "detail": "cancelled while it waited"}))
+                cancelled.append(
+                    event.model_copy(
+                        update={"state": "cancelled", "code": "cancel", "detail": "cancelled while it waited"}
+                    )
+                )
             elif not result.applied and (
                 result.record.terminal or (event.state == "cancelled" and not stands(event, result))
             ):

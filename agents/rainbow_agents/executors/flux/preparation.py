@@ -1,7 +1,7 @@
 """Jobs made ready for Flux: what Flux does not do by itself is written into the jobspec.
 
-That is an environment of its own (never the agent's), a working folder that exists, bounded output, the command of a
-container, and the mark that says whose job it is.
+That is an environment of its own (never the agent's), a working folder that exists, no input, bounded output, the
+command of a container, and the mark that says whose job it is.
 """
 
 from __future__ import annotations
@@ -65,6 +65,8 @@ class Preparer:
         output = options.get("output", {})
         if isinstance(output, Mapping):
             options["output"] = {"limit": self._options["output_limit"], **output}
+        # Nobody can give it any: it would wait for ever.
+        options.setdefault("input", {"stdin": {"type": "file", "path": "/dev/null"}})
         if spec.get("tasks"):  # without, Flux refuses it
             first, *others = spec["tasks"]
             spec["tasks"] = [{**first, "command": self._command(work, first["command"])}, *others]

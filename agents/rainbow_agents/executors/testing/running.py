@@ -37,6 +37,10 @@ class RunningExecutorContract(ExecutorContract):
         assert "to-out" in (ended.output or "")
         assert "to-err" in (ended.output or "")
 
+    def test_there_is_no_input(self, rig: Rig) -> None:
+        ended = rig.run("cat; echo end of input")
+        assert (ended.state, ended.output) == ("completed", "end of input\n")
+
     def test_a_flood_of_output_is_cut_to_its_tail(self, rig: Rig) -> None:
         ended = rig.run(
             "i=0; while [ $i -lt 3000 ]; do echo line-$i-xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx; i=$((i+1)); done"
