@@ -36,6 +36,7 @@ PARTS: dict[str, tuple[str, str]] = {
     "flux": ("bench_flux", "run"),
     "startup": ("bench_startup", "run"),
     "waiting": ("bench_waiting", "run"),
+    "web": ("bench_web", "run"),
 }
 
 #: What others read from build/bench.json.
