@@ -142,17 +142,19 @@ class Client(Clusters):
         state: str | None = None,
         cluster: str | None = None,
         user: str | None = None,
+        text: str | None = None,
         limit: int = 100,
         before: str | None = None,
     ) -> JobPage:
-        """A page of the list of jobs one may see, newest first, without their history.
+        """A page of the list of jobs one may see, newest first, without their history. `text` is in the id, name, user
+        or detail of each.
 
         It begins after the position `before`, where another page ended (`JobPage.next`). It may have fewer jobs than
         `limit`, which is 10,000 at most, although there are more.
         """
         if state is not None and state not in STATES:
             raise InvalidInput(f"no state {state!r}: choose of {', '.join(STATES)}")
-        given = {"state": state, "cluster": cluster, "user": user, "limit": limit, "before": before}
+        given = {"state": state, "cluster": cluster, "user": user, "text": text, "limit": limit, "before": before}
         fields: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
         pages: list[JobPage] = []
 

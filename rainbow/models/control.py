@@ -115,7 +115,7 @@ class GetJobs(_Request):
 class ListJobs(_Request):
     """The newest jobs, without their history (`rainbow.models.requests.JobPage`): those after the position `before`.
 
-    Elements of an array are only listed with `array`.
+    Elements of an array are only listed with `array`. `text` is in the id, name, user or detail of a job.
     """
 
     op: Literal["jobs"]
@@ -123,6 +123,7 @@ class ListJobs(_Request):
     cluster: ClusterName | None = None
     user: Text | None = None
     array: JobId | None = None
+    text: Text | None = None
     before: Annotated[str, Field(max_length=128)] | None = None
     limit: Annotated[int, Field(ge=1, le=10_000)] = 100
 

@@ -132,7 +132,9 @@ class Api:
         return JSONResponse(answer.model_dump(mode="json", exclude_none=True))
 
     async def jobs(self, request: Request) -> Response:
-        given = {name: request.query_params.get(name) or None for name in ("state", "cluster", "user", "before")}
+        given = {
+            name: request.query_params.get(name) or None for name in ("state", "cluster", "user", "text", "before")
+        }
         limit = number(request, "limit", 100, 1, 10_000)
         page = await self._gateway.call(bearer(request), Client.job_page, **given, limit=limit)
         return JSONResponse({"jobs": [record_document(record) for record in page.jobs], "next": page.next})

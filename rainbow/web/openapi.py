@@ -76,6 +76,7 @@ def _submitting() -> dict[str, Any]:
         _query("state", {"type": "string"}, "Only jobs in this state."),
         _query("cluster", {"type": "string"}, "Only jobs of this cluster."),
         _query("user", {"type": "string"}, "Only jobs of this user."),
+        _query("text", {"type": "string"}, "Only jobs that have this text in their id, name, user or detail."),
         _query("before", {"type": "string"}, "Go on after the page that gave this as `next`."),
         _query("limit", {"type": "integer", "minimum": 1, "maximum": 10_000, "default": 100}, "Newest jobs at most."),
     ]

@@ -22,7 +22,7 @@ from rainbow import topology
 from rainbow.client import Client, overview
 from rainbow.errors import Denied, InvalidInput, RainbowError
 from rainbow.models.job import TERMINAL, JobRecord
-from rainbow.models.requests import Output
+from rainbow.models.requests import Output, read_position
 from rainbow.pictures import timeline, tree
 from rainbow.web import letters, views
 from rainbow.web.answers import event, event_stream, read_body, status_of
@@ -36,9 +36,10 @@ _HERE = Path(__file__).parent
 _EVERY = 2.0
 #: Bytes that a form may have: a token, and a few words.
 _FORM = 32_768
-#: Jobs that a search looks through for one page.
+#: Newest jobs that are counted and drawn.
 _SEARCHED = 10_000
-_PAGE = 50
+#: Jobs of a page of the list, and seconds in which they are looked for.
+_PAGE, _PATIENCE = 50, 3.0
 #: Newest jobs that are looked through for refusals of a cluster.
 _LOOKED_AT = 200
 _WINDOWS = {"1m": 60.0, "5m": 300.0, "15m": 900.0, "1h": 3600.0, "6h": 21600.0, "1d": 86400.0}
@@ -168,17 +169,22 @@ class Console:
         given = request.query_params
         wanted = {key: given.get(key, "").strip() for key in ("state", "cluster", "user", "text")}
         before = given.get("before") or None
-        text = wanted["text"]
-        filters = {key: wanted[key] or None for key in ("state", "cluster", "user")}
-        size = _SEARCHED if text else _PAGE
-        page = await self._gateway.call(session.token, Client.job_page, **filters, limit=size, before=before)
-        shown, after = views.searched(page, text, _PAGE)
+        filters = {key: value or None for key, value in wanted.items()}
+        found: list[JobRecord] = []
+        end, after = time.monotonic() + _PATIENCE, before
+        # One answer looks at so many jobs at most: where few fit, there is nothing in most of them.
+        while len(found) < _PAGE and time.monotonic() < end:
+            left = _PAGE - len(found)
+            page = await self._gateway.call(session.token, Client.job_page, **filters, limit=left, before=after)
+            found, after = found + page.jobs, page.next
+            if after is None:
+                break
         links = {
             "newest": _link("/jobs", wanted) if before else None,
             "older": _link("/jobs", {**wanted, "before": after}) if after else None,
         }
-        looked = page.at[-1] if text and page.at and len(shown) < _PAGE else None
-        return self._render("jobs.html", session, jobs=shown, wanted=wanted, links=links, looked=looked)
+        looked = read_position(after)[0] if after and len(found) < _PAGE else None
+        return self._render("jobs.html", session, jobs=found, wanted=wanted, links=links, looked=looked)
 
     async def job(self, request: Request, session: Session) -> Response:
         which = job_id(request)

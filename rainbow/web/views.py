@@ -41,17 +41,6 @@ def attention(seen: Mapping[str, Any]) -> list[str]:
     return found
 
 
-def searched(page: JobPage, text: str, most: int) -> tuple[list[JobRecord], str | None]:
-    """The first `most` jobs of a page that have `text` in their id, name, user or note, and where to go on."""
-    found: list[JobRecord] = []
-    for index, job in enumerate(page.jobs):
-        if any(text in (value or "") for value in (job.id, job.name, job.user, job.detail)):
-            found.append(job)
-            if len(found) == most:
-                return found, page.position(index) if index + 1 < len(page.jobs) else page.next
-    return found, page.next
-
-
 @dataclass(frozen=True, slots=True)
 class Wait:
     """Jobs of one user that wait for the same thing. `since` is when the oldest of them was submitted."""

@@ -626,3 +626,14 @@ def test_the_page_of_a_cluster_has_its_queue_and_its_refusals(web: Web) -> None:
     eventually(lambda: web.api().get(f"/v1/jobs/{small}").json().get("state") == "assigned")
     eventually(lambda: "1 jobs are in its queue" in web.person().get("/clusters/red").text)
     web.rig.rpc.call({"op": "delete", "cluster": "red"})
+
+
+def test_a_search_finds_what_is_rare(web: Web) -> None:
+    job = web.submit(name="needle")
+    web.ended(job)
+    person = web.person()
+    assert job in person.get("/jobs?text=needle").text
+    assert job in person.get(f"/jobs?text={job[:10]}&state=completed").text
+    assert "No jobs." in person.get("/jobs?text=needle&state=failed").text
+    assert [found["id"] for found in web.api().get("/v1/jobs?text=needle").json()["jobs"]] == [job]
+    assert job not in web.person(web.rig.issue("bob")).get("/jobs?text=needle").text

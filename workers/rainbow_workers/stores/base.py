@@ -266,12 +266,13 @@ class Ledger(Protocol):
         limit: int,
         before: Cursor | None = None,
         array: str | None = None,
+        text: str | None = None,
     ) -> Page:
         """The newest jobs (by the time of their first event; for an assignment, `submitted_at`) that fit all that is
         given, newest first, without history and answer: those that come after the position `before`. What one call
         looks at is bounded, so a page may have fewer than `limit` and there may be more all the same.
 
-        Elements of arrays are only in the list of their `array`."""
+        Elements of arrays are only in the list of their `array`. `text` is in the id, name, user or detail of a job."""
 
     def find(self, *, state: str | None, cluster: str | None, user: str | None, limit: int) -> list[JobRecord]:
         """The newest `limit` of these jobs, page by page."""

@@ -233,9 +233,10 @@ class MemoryLedger:
         limit: int,
         before: Cursor | None = None,
         array: str | None = None,
+        text: str | None = None,
     ) -> Page:
         with self._data.lock:
-            jobs = self._data.fitting(state, cluster, user, before, array)
+            jobs = self._data.fitting(state, cluster, user, before, array, text)
         chosen = heapq.nlargest(limit, jobs)
         return Page([(at, _brief(jobs[at, id])) for at, id in chosen], chosen[-1] if len(chosen) < len(jobs) else None)
 

@@ -137,7 +137,13 @@ class Data:
         self.relief.notify_all()
 
     def fitting(
-        self, state: str | None, cluster: str | None, user: str | None, before: Cursor | None, array: str | None
+        self,
+        state: str | None,
+        cluster: str | None,
+        user: str | None,
+        before: Cursor | None,
+        array: str | None,
+        text: str | None,
     ) -> dict[Cursor, JobRecord]:
         """The jobs that fit all that is given, by their positions, of those after `before`."""
         self.expire()
@@ -149,6 +155,7 @@ class Data:
             and job.record.array == array
             and all(value in (None, getattr(job.record, name)) for name, value in wanted.items())
             and (before is None or (job.created, id) < before)
+            and (not text or any(text in (v or "") for v in (id, job.record.name, job.record.user, job.record.detail)))
         }
 
     def expire(self) -> None:

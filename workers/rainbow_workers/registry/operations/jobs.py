@@ -52,6 +52,7 @@ class JobOperations:
             limit=request.limit,
             before=before,
             array=request.array,
+            text=request.text,
         )
         visible = self._visible([record for _, record in page.jobs], caller, request.op)
         seen = [(at, job) for (at, _), job in zip(page.jobs, visible, strict=True) if job is not None]

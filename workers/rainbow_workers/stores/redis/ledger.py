@@ -149,9 +149,10 @@ class RedisLedger:
         limit: int,
         before: Cursor | None = None,
         array: str | None = None,
+        text: str | None = None,
     ) -> Page:
         given = [state or False, state in TERMINAL, cluster or False, user or False]
-        filters = pack([*given, sorted(TERMINAL), array or False])
+        filters = pack([*given, sorted(TERMINAL), array or False, text or False])
         found: list[tuple[float, JobRecord]] = []
         looked_at = 0
         while len(found) < limit and looked_at < LOOKED:
@@ -162,7 +163,7 @@ class RedisLedger:
             found += [(float(at), record(packed)) for at, packed in zip(times, records, strict=True)]
             if not last:
                 return Page(found, None)
-            before = float(last[0]), text(last[1])
+            before = _cursor(last)
             looked_at += size
         return Page(found, before)
 
@@ -189,6 +190,10 @@ class RedisLedger:
         asker = [] if by is None else [by]
         reply = unpack(self._connection.run("cancel", pack(list(ids)), repr(MARK_TTL), ENDED, MAX_MARKS, *asker))
         return [record(packed) if packed else None for packed in reply]
+
+
+def _cursor(last: Sequence[Any]) -> Cursor:
+    return float(last[0]), text(last[1])
 
 
 def _call_id() -> str:

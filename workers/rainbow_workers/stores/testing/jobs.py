@@ -74,6 +74,25 @@ class JobContract(StoreFixtures):
         rare = store.jobs.find(state="running", cluster="red", user="rare", limit=10)
         assert [r.id for r in rare] == [ids[1200], ids[800], ids[400], ids[0]]
 
+    def test_find_text(self, store: Store) -> None:
+        ids = [new_id() for _ in range(1200)]
+        for start in range(0, 1200, 100):
+            many = list(enumerate(ids[start : start + 100], start))
+            store.jobs.record([event(i, "held", at=float(n), name=f"run-{n}.x", detail="full") for n, i in many])
+        odd = new_id()
+        store.jobs.record([event(odd, "held", at=7.0, detail="a%d odd [one")])
+
+        def found(text: str, state: str | None = None) -> list[str]:
+            page = store.jobs.page(state=state, cluster=None, user=None, limit=20, text=text)
+            return [record.id for _, record in page.jobs]
+
+        assert found("run-1.x") == [ids[1]]
+        assert found("run-11") == ids[1199:1179:-1]
+        assert found(ids[5][:13]) == [ids[5]]
+        assert found("full", state="running") == []
+        assert found("%d odd [") == [odd], "it is no pattern"
+        assert found("state") == [], "not the words of the record itself"
+
     def test_pages_follow_each_other(self, store: Store) -> None:
         """Also where many came at one time, and jobs come and end between two pages."""
         ids = sorted(new_id() for _ in range(60))

@@ -1,10 +1,10 @@
 -- ARGV: {state or false, whether it is one of an ended job, cluster or false, user or false, {state of ended jobs, ...},
--- array whose elements are meant or false},
+-- array whose elements are meant or false, text that its id, name, user or detail has in it or false},
 -- time and id of the job to begin after (empty: begin with the newest), how many to look at, how many are wanted. Gives
 -- {{time of the first event, ...}, {record, ...}, {time, id} of the last one that was looked at or false if there are no
 -- more, how many were looked at}, newest first.
 local filters = cmsgpack.unpack(ARGV[1])
-local state, cluster, user, array = filters[1], filters[3], filters[4], filters[6]
+local state, cluster, user, array, text = filters[1], filters[3], filters[4], filters[6], filters[7]
 local at, id, count, wanted = ARGV[2], ARGV[3], tonumber(ARGV[4]), tonumber(ARGV[5])
 if at == '' then load({}) end
 
@@ -70,13 +70,20 @@ while #ids < count do
   best.score = tonumber(best.some[best.place + 1])
 end
 
+local function has(value)
+  return type(value) == 'string' and string.find(value, text, 1, true)
+end
+
 local times, found, looked_at = {}, {}, 0
 for i, value in ipairs(values('job:', ids)) do
   if #found == wanted then break end
   looked_at = i
-  local r = value and cmsgpack.unpack(value)
+  -- A look at its bytes spares most records the unpacking.
+  local maybe = value and (not text or has(value) or has(ids[i]))
+  local r = maybe and cmsgpack.unpack(value)
   if r and r.state and not (r.gone_at and r.gone_at <= now)
-    and (not state or r.state == state) and (not cluster or r.cluster == cluster) and (not user or r.user == user) then
+    and (not state or r.state == state) and (not cluster or r.cluster == cluster) and (not user or r.user == user)
+    and (not text or has(ids[i]) or has(r.name) or has(r.user) or has(r.detail)) then
     times[#times + 1], found[#found + 1] = scores[i], cmsgpack.pack(r)
   end
 end
