@@ -154,3 +154,11 @@ class Jobspec:
     preferences: tuple[tuple[HostNeed, float], ...] = ()
     after: tuple[tuple[str, str], ...] = ()
     begin: float | None = None
+
+    @property
+    def queue(self) -> str | None:
+        """The queue that the job names."""
+        attributes = self.document.get("attributes")
+        system = attributes.get("system", attributes) if isinstance(attributes, dict) else None
+        queue = system.get("queue") if isinstance(system, dict) else None
+        return queue if isinstance(queue, str) else None

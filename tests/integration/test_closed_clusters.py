@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from rainbow.jobspec import simple
 from rig import Rig, eventually
 
 
@@ -37,3 +38,22 @@ def test_a_closed_cluster_comes_last_and_explain_says_why(rig: Rig) -> None:
     rig.report("blue", closed="")
     rig.report("red", closed="")
     eventually(lambda: where(rig) == "blue")
+
+
+def test_a_job_that_names_a_queue_goes_where_that_queue_starts_jobs(rig: Rig) -> None:
+    def named(queue: str | None) -> str:
+        spec = simple(["true"])
+        if queue is not None:
+            spec["attributes"]["system"]["queue"] = queue
+        cluster: str = rig.submit(jobspec=spec, selection={"name": "first"})["cluster"]
+        return cluster
+
+    rig.report("blue", queues_stopped="debug", queues_disabled="old,older", closed="")
+    eventually(lambda: named("debug") == "red")
+    assert [named(queue) for queue in ("old", "batch", None)] == ["red", "blue", "blue"]
+    job = rig.submit(jobspec=simple(["true"]) | {"attributes": {"system": {"duration": 0, "queue": "older"}}})["id"]
+    answer = eventually(lambda: (rig.job(job) or {}).get("answer"))
+    assert answer["reasons"]["blue"] == {"code": "closed", "detail": "queue older is stopped or disabled"}
+    rig.report("blue", queues_stopped="batch", queues_disabled="", closed="queue batch is stopped: maintenance")
+    eventually(lambda: named(None) == "red")
+    assert [named(queue) for queue in ("batch", "debug")] == ["red", "blue"]

@@ -13,9 +13,11 @@ from typing import Any
 from rainbow.errors import InvalidInput
 from rainbow.jobspec.request import Demand
 from rainbow.models.cluster import ClusterRecord, ClusterState, Revocation
+from rainbow.models.job import Reason
 from rainbow.resources import Summary
 from rainbow.resources.backends.base import GraphBackend
 from rainbow.resources.matching.index import ClusterIndex
+from rainbow_workers.clusters.closed import ClosedClusters
 from rainbow_workers.clusters.depth import DepthPolicy
 from rainbow_workers.selection.base import Load
 from rainbow_workers.stores.base import Changes, Epoch
@@ -86,7 +88,7 @@ class ClusterCache:
         #: Those that no agent was ever heard of: served by hand, if at all.
         self.unserved: frozenset[str] = frozenset()
         #: Those whose agent says why a job would not start now: a stopped queue, an executor that is down.
-        self.closed: dict[str, str] = {}
+        self.closed = ClosedClusters()
         #: Those of `unreachable` that have been silent for long.
         self.gone: frozenset[str] = frozenset()
         #: Those on which jobs fail at once, and when the next probe may go there.
@@ -126,7 +128,10 @@ class ClusterCache:
                 known.state = state
                 self._loads.pop(name, None)
         self._note_unserved({*changes.clusters, *changes.states})
-        self._note_closed({*changes.clusters, *changes.states})
+        changed = {n: c for n in {*changes.clusters, *changes.states} if (c := self.clusters.get(n)) is not None}
+        if self.closed.note({n: c.state.values for n, c in changed.items()}):
+            self.relief += 1
+            self.generation += 1
         self._throttle(changes.states)
         for name, reserved in changes.reserved.items():
             known = self.clusters.get(name)
@@ -166,28 +171,18 @@ class ClusterCache:
             self.relief += 1
             self.generation += 1
 
-    def _note_closed(self, changed: Iterable[str]) -> None:
-        known = {n: c for n in changed if (c := self.clusters.get(n)) is not None}
-        reasons = {n: str(c.state.values.get("closed") or "") for n, c in known.items()}
-        closed = {**self.closed, **reasons}
-        closed = {n: reason for n, reason in closed.items() if reason and n in self.clusters}
-        if closed != self.closed:
-            self.closed = closed
-            self.relief += 1
-            self.generation += 1
-
-    def by_service(self, names: Sequence[str]) -> list[Sequence[str]]:
+    def by_service(self, names: Sequence[str], closed: Mapping[str, str]) -> list[Sequence[str]]:
         """`names` in groups, those served best first: with an agent; with one that says that no job would start now;
         never served by one; with one that is silent; with one that has been silent for long. No group is empty.
         """
-        if not self.unreachable and not self.closed and len(self.unserved) in (0, len(self.clusters)):
+        if not self.unreachable and not closed and len(self.unserved) in (0, len(self.clusters)):
             return [names] if names else []
         groups: tuple[list[str], ...] = ([], [], [], [], [])
         for name in names:
             if name in self.unreachable:
                 place = 3 + (name in self.gone)
             else:
-                place = 2 if name in self.unserved else 1 if name in self.closed else 0
+                place = 2 if name in self.unserved else 1 if name in closed else 0
             groups[place].append(name)
         return [group for group in groups if group]
 
@@ -232,7 +227,7 @@ class ClusterCache:
         if self.clusters.pop(name, None) is not None:
             self.throttled -= {name}
             self.unserved -= {name}
-            self.closed.pop(name, None)
+            self.closed.drop(name)
             self._loads.pop(name, None)
             self.graphs.remove(name)
             self.generation += 1
@@ -354,3 +349,17 @@ def _number(value: Any, default: int) -> int:
     if isinstance(value, bool) or not isinstance(value, int | float) or value != value:
         return default
     return int(max(-_LARGEST, min(_LARGEST, value)))
+
+
+def hindrance(world: ClusterCache, name: str, closed: Mapping[str, str]) -> Reason | None:
+    """Why a cluster that could run a job comes late, or not at all; `closed` as from `ClosedClusters.of`."""
+    if name in world.drained:
+        return Reason(code="drained", detail=world.clusters[name].record.drained or "drained")
+    if name in world.unreachable:
+        return Reason(code="unreachable", detail="its agent has not been heard of lately")
+    if name in world.throttled:
+        share = f"{100 * world.failing(name):.0f} % of its last jobs failed at once"
+        return Reason(code="throttled", detail=f"{share}: it gets one from time to time until that is better")
+    if name in closed:
+        return Reason(code="closed", detail=closed[name])
+    return Reason(code="unserved", detail="no agent serves it") if name in world.unserved else None

@@ -18,7 +18,7 @@ from rainbow.models.dependencies import Dependency
 from rainbow.models.job import Reason
 from rainbow.models.shares import DEFAULT_ACCOUNT
 from rainbow.resources.backends.base import GraphMatches
-from rainbow_workers.clusters.cache import ClusterCache
+from rainbow_workers.clusters.cache import ClusterCache, hindrance
 from rainbow_workers.scheduling.contention import Contention
 from rainbow_workers.scheduling.looked import MAX_NAMED, seen
 from rainbow_workers.selection import Selections
@@ -139,6 +139,10 @@ class _Candidates:
     later: Sequence[Sequence[str]] = ()
 
 
+_Key = tuple[int, frozenset[str], tuple[str, ...] | None, str | None]
+"""Request, rights, clusters asked for, queue."""
+
+
 class Decider:
     """Decides on one world. Remembers candidates by request and rights, so that a known kind of job is looked up."""
 
@@ -163,7 +167,7 @@ class Decider:
         self._selections = Selections()
         self._asking: dict[type, bool] = {}
         self._selections.get(*self._default)  # a wrong default is found at start, not with the first job
-        self._cache: OrderedDict[tuple[int, frozenset[str], tuple[str, ...] | None], _Candidates] = OrderedDict()
+        self._cache: OrderedDict[_Key, _Candidates] = OrderedDict()
         self._cache_size = cache
 
     def check(self, selection: tuple[str, Mapping[str, Any]]) -> None:
@@ -332,18 +336,21 @@ class Decider:
 
     def _candidates(self, job: Job) -> _Candidates:
         request = job.jobspec.request
-        key = (id(request), job.allowed, job.restrict)
+        queue = job.jobspec.queue if self._world.closed.queues else None
+        key = (id(request), job.allowed, job.restrict, queue)
         found = self._cache.get(key)
         if found is not None and found.generation == self._world.generation and found.request is request:
             return found
-        found = self._look(request, job.allowed, job.restrict)
+        found = self._look(request, job.allowed, job.restrict, self._world.closed.of(queue))
         self._cache[key] = found
         self._cache.move_to_end(key)
         if len(self._cache) > self._cache_size:
             self._cache.popitem(last=False)
         return found
 
-    def _look(self, request: Request, allowed: frozenset[str], restrict: tuple[str, ...] | None) -> _Candidates:
+    def _look(
+        self, request: Request, allowed: frozenset[str], restrict: tuple[str, ...] | None, closed: Mapping[str, str]
+    ) -> _Candidates:
         world = self._world
         matches = world.graphs.query(request)
         reasons: dict[str, Reason] = {}
@@ -357,7 +364,7 @@ class Decider:
             names = list(matching)  # is asked for single ones often
         if world.drained:
             names = [n for n in names if n not in world.drained]
-        names, *later = world.by_service(names) or [()]
+        names, *later = world.by_service(names, closed) or [()]
         probes: Sequence[str] = ()
         if world.throttled:
             probes = [n for n in names if n in world.throttled]
@@ -367,13 +374,15 @@ class Decider:
         for name in in_play:
             if len(reasons) >= MAX_NAMED:
                 break
-            reason = self._why_not(name, matches, open_to)
+            reason = self._why_not(name, matches, open_to, closed)
             if reason is not None:
                 reasons[name] = reason
         looked = seen(names, len(world.clusters), len(matching), reasons)
         return _Candidates(request, world.generation, matching, names, reasons, looked, probes, later=tuple(later))
 
-    def _why_not(self, name: str, matches: GraphMatches, open_to: frozenset[str] | None) -> Reason | None:
+    def _why_not(
+        self, name: str, matches: GraphMatches, open_to: frozenset[str] | None, closed: Mapping[str, str]
+    ) -> Reason | None:
         world = self._world
         cluster = world.clusters.get(name)
         if cluster is None:
@@ -384,15 +393,4 @@ class Decider:
         if unmet:
             first = unmet[0]
             return Reason(code=first.code, detail=f"{first.path}: {first.detail}" if first.path else first.detail)
-        if name in world.drained:
-            return Reason(code="drained", detail=cluster.record.drained or "drained")
-        if name in world.unreachable:
-            return Reason(code="unreachable", detail="its agent has not been heard of lately")
-        if name in world.throttled:
-            share = f"{100 * world.failing(name):.0f} % of its last jobs failed at once"
-            return Reason(code="throttled", detail=f"{share}: it gets one from time to time until that is better")
-        if name in world.closed:
-            return Reason(code="closed", detail=world.closed[name])
-        if name in world.unserved:
-            return Reason(code="unserved", detail="no agent serves it")
-        return None
+        return hindrance(world, name, closed)
