@@ -59,9 +59,10 @@ def follow(
         if isinstance(change, Exception):
             raise change
         changed(change)
-        running = change.state == "running"
+        # An array has no output of its own.
+        running = change.state == "running" and change.indices is None
         if change.terminal:
-            if "accepted" in change.times or "running" in change.times or change.output:
+            if change.indices is None and ("accepted" in change.times or "running" in change.times or change.output):
                 _rest(reader)
             return change
 

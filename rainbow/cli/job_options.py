@@ -95,6 +95,15 @@ BeginTime = Annotated[
     str | None,
     typer.Option("--begin-time", metavar="WHEN", help="Do not start before (+5m, RFC 3339, or seconds since 1970)."),
 ]
+Array = Annotated[
+    str | None,
+    typer.Option(
+        "--array",
+        "-a",
+        metavar="INDICES",
+        help="A job for each index: 1-100, 1,3,5-9, 0-15:4; with %N at most N of them at a time.",
+    ),
+]
 Id = Annotated[str | None, typer.Option("--id", metavar="UUID", help="Id of the job: the same again runs it once.")]
 SatisfyOnly = Annotated[
     bool, typer.Option("--satisfy-only", help="Only say which clusters could run it; nothing is submitted.")

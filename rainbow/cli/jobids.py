@@ -1,4 +1,7 @@
-"""Ways to name a job on the command line: its id, the first digits of it, `@-` for the last one, or `%NAME`."""
+"""Ways to name a job on the command line: its id, the first digits of it, `@-` for the last one, or `%NAME`.
+
+An index in brackets behind any of these names an element of that array.
+"""
 
 from __future__ import annotations
 
@@ -22,24 +25,28 @@ _NEWEST = (500, 10_000)
 
 def check(word: str) -> str:
     """Return `word` if it may name a job. Raises InvalidInput."""
+    given, (word, _) = word, _split(word)
     if word in (LAST, "-") or (word.startswith("%") and len(word) > 1) or _PREFIX.fullmatch(word.lower()):
-        return word
+        return given
     if _whole(word) is None:
         raise InvalidInput(
             f"{word[:80]!r} is no job id: give the UUID that `rainbow submit` printed, its first 4 digits or more, "
             f"{LAST} for your last job, or %NAME"
         )
-    return word
+    return given
 
 
 def resolve(rainbow: Client, words: Sequence[str]) -> list[str]:
-    """Return the ids that `words` name, in order and each once. ``-`` stands for ids on standard input.
+    """Return the ids that `words` name, in order and each once, elements as ``ID[INDEX]``. ``-`` stands for ids on
+    standard input.
 
     Raises:
         NotFound: no job among the newest ones is named so.
         InvalidInput: several jobs begin with these digits.
     """
     words = [check(word) for given in words for word in (_stdin() if given == "-" else [given])]
+    parts = [_split(word) for word in words]
+    words = [word for word, _ in parts]
     found = {word: whole for word in words if (whole := _whole(word)) is not None}
     for limit in _NEWEST:
         missing = [word for word in words if word not in found]
@@ -54,7 +61,13 @@ def resolve(rainbow: Client, words: Sequence[str]) -> list[str]:
         if word not in found:
             which = "of yours" if word == LAST else f"named {word[1:]!r}" if word[0] == "%" else f"with id {word}..."
             raise NotFound(f"no job {which} among the newest {_NEWEST[-1]} that you may see")
-    return list(dict.fromkeys(found[word] for word in words))
+    return list(dict.fromkeys(found[word] + index for word, index in parts))
+
+
+def _split(word: str) -> tuple[str, str]:
+    """A name, and the index in brackets behind it, with these; empty where there is none."""
+    match = re.fullmatch(r"(.+?)(\[[0-9]{1,10}\])", word)
+    return (match[1], match[2]) if match is not None else (word, "")
 
 
 def _named(word: str, jobs: Sequence[JobRecord], subjects: frozenset[str]) -> str | None:

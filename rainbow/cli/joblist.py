@@ -30,13 +30,17 @@ GROUPS: Mapping[str, frozenset[str]] = {
 
 @dataclass(frozen=True)
 class Choice:
-    """Which jobs are wanted: all of what is given holds. `since` is in seconds since 1970."""
+    """Which jobs are wanted: all of what is given holds. `since` is in seconds since 1970.
+
+    With `array` these are elements of it.
+    """
 
     states: frozenset[str] = frozenset()
     clusters: frozenset[str] = frozenset()
     users: frozenset[str] = frozenset()
     name: str | None = None
     since: float | None = None
+    array: str | None = None
 
     def __bool__(self) -> bool:
         return self != Choice()
@@ -63,6 +67,7 @@ class Choice:
             for name, values in (("state", self.states), ("cluster", self.clusters), ("user", self.users))
             if len(values) == 1
         }
+        one |= {} if self.array is None else {"array": self.array}
         while True:
             page = rainbow.job_page(**one, limit=size, before=before)
             for index, job in enumerate(page.jobs):
@@ -140,6 +145,7 @@ def moment_ago(text: str) -> float:
 #: What `--format` and `--sort` know of a job.
 FIELDS: Mapping[str, Callable[[JobRecord], Any]] = {
     "id": lambda j: j.id,
+    "index": lambda j: j.index,
     "short": lambda j: j.id[:8],
     "name": lambda j: j.name,
     "state": lambda j: j.state,

@@ -73,7 +73,7 @@ Clusters = Annotated[
         autocompletion=completion.clusters_and_groups,
     ),
 ]
-_AN_ID = "UUID of a job, its first 4 digits or more, @- for your last one, or %NAME"
+_AN_ID = "UUID of a job, its first 4 digits or more, @- for your last one, or %NAME; with [7] element 7 of an array"
 JobId = Annotated[
     str,
     typer.Argument(

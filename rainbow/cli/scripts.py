@@ -14,7 +14,18 @@ from rainbow.models.job import SIMPLE_FORM
 
 _MAX_BYTES = 1 << 20
 _STDIN = Path("-")
-_OVERRIDES = ("nodes", "tasks", "cores_per_task", "gpus_per_task", "duration", "name", "cwd", "environment", "image")
+_OVERRIDES = (
+    "nodes",
+    "tasks",
+    "cores_per_task",
+    "gpus_per_task",
+    "duration",
+    "name",
+    "cwd",
+    "environment",
+    "image",
+    "array",
+)
 
 
 def with_script(
@@ -58,7 +69,7 @@ def with_script(
             f"{len(job.refused)} directives of {path} have no counterpart: remove them, or give --ignore-unsupported"
         )
     rest = {key: value for key, value in fields.items() if key not in (*SIMPLE_FORM, "command", "image")}
-    rest |= {"jobspec": job.jobspec, "name": job.name}
+    rest |= {"jobspec": job.jobspec, "name": job.name, "array": job.array}
     rest["clusters"] = rest.get("clusters") or list(job.clusters) or None
     if rest.get("priority") is None:
         rest["priority"] = job.priority
@@ -84,11 +95,12 @@ def document_of(fields: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def waits_of(fields: Mapping[str, Any]) -> list[str]:
-    """What a submission with `fields` waits for beside room, a line each."""
+    """What a submission with `fields` waits for beside room, and its array, a line each."""
     from datetime import datetime
 
     from rainbow.client.submission import build
     from rainbow.jobspec import read
+    from rainbow.models.arrays import read_array
     from rainbow.models.dependencies import read_dependencies, written
 
     request = build(fields)
@@ -96,6 +108,8 @@ def waits_of(fields: Mapping[str, Any]) -> list[str]:
     after = (*read_dependencies(request.dependency or ()), *(spec.after if spec else ()))
     begin = max(request.begin_time or 0.0, (spec.begin if spec else None) or 0.0)
     lines = [f"waits for {', '.join(written(after))}"] if after else []
+    if request.array is not None:
+        lines.append(f"array of {read_array(request.array).size} elements: {request.array}")
     return [*lines, f"starts at {datetime.fromtimestamp(begin).isoformat()} at the earliest"] if begin else lines
 
 

@@ -37,7 +37,10 @@ _ENDED = ("CD", "F", "CA", "NF", "DL")
 
 
 def uuid_of(number: str) -> str:
-    """Return the id of the job with this number. Raises InvalidInput."""
+    """Return the id of the job with this number, and of an element with NUMBER_INDEX. Raises InvalidInput."""
+    number, _, index = number.partition("_")
+    if index.isascii() and index.isdecimal():
+        return f"{uuid_of(number)}[{index}]"
     if not number.isascii() or not number.isdecimal() or int(number) > _NUMBER:
         raise InvalidInput(f"Invalid job id {number[:40]}")
     return str(UUID(int=_PREFIX | int(number)))
@@ -104,6 +107,8 @@ def _sbatch(argv: Sequence[str]) -> None:
     number = str(secrets.randbits(60))
     with _client() as client:
         fields: JobFields = {"id": uuid_of(number), "jobspec": job.jobspec, "name": job.name}
+        if job.array:
+            fields["array"] = job.array
         if job.clusters:
             fields["clusters"] = job.clusters
         client.submit(**fields)
@@ -152,12 +157,14 @@ def _squeue(argv: Sequence[str]) -> None:
     if not options.noheader:
         sys.stdout.write(_row(options.format, dict(_HEADERS)) + "\n")
     for record in records:
-        number, (short, long) = number_of(record.id), states_of(record)
+        number, (short, long) = number_of(record.array or record.id), states_of(record)
         if number is None or (short in _ENDED and not wanted & {"ALL", short, long}):
             continue
         if wanted and not wanted & {"ALL", short, long}:
             continue
-        values = {"i": number, "A": number, "t": short, "T": long, "j": record.name or "", "u": record.user or ""}
+        part = record.index if record.array else f"[{record.indices}]" if record.indices else None
+        shown = number if part is None else f"{number}_{part}"
+        values = {"i": shown, "A": number, "t": short, "T": long, "j": record.name or "", "u": record.user or ""}
         values |= {
             "P": record.cluster or "",
             "N": record.cluster or "",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from types import TracebackType
 from typing import Any, Self, Unpack
 
@@ -15,6 +16,7 @@ from rainbow.brokers.base import Broker, Message
 from rainbow.client.clusters import Clusters, with_each
 from rainbow.client.connection import Connection
 from rainbow.client.credentials import Credentials
+from rainbow.client.elements import followed, named, plain, unsent
 from rainbow.client.job import Job
 from rainbow.client.output import pieces
 from rainbow.client.submission import JobFields, build, message
@@ -112,11 +114,13 @@ class Client(Clusters):
         return self.submit_many([question])[0].answer
 
     def job(self, job_id: str) -> Job:
-        """A handle on a job submitted before."""
+        """A handle on a job submitted before; ``ID[7]`` is element 7 of an array."""
         return Job(self, job_id)
 
     def status(self, ids: Sequence[str], timeout: float | None = None) -> list[JobRecord | None]:
         """The records of jobs with their history, in order; None for those not known, or another user's."""
+        elements = named(ids)
+        ids = plain(ids)
         found: dict[str, JobRecord] = {}
 
         def ask(token: str, missing: list[str]) -> None:
@@ -125,6 +129,11 @@ class Client(Clusters):
                 found.update((job["id"], parse(JobRecord, job)) for job in jobs if job is not None)
 
         with_each(self._credentials.for_jobs(), ids, found, ask)
+        missing = {job_id: element for job_id, element in elements.items() if job_id not in found}
+        if missing:
+            arrays = self.status([array for array, _ in missing.values()], timeout)
+            made = [unsent(array, index) for array, (_, index) in zip(arrays, missing.values(), strict=True)]
+            found.update((one.id, one) for one in made if one is not None)
         return [found.get(job_id) for job_id in ids]
 
     def jobs(self, *, state: str | None = None, cluster: str | None = None, limit: int = 100) -> list[JobRecord]:
@@ -143,18 +152,21 @@ class Client(Clusters):
         cluster: str | None = None,
         user: str | None = None,
         text: str | None = None,
+        array: str | None = None,
         limit: int = 100,
         before: str | None = None,
     ) -> JobPage:
-        """A page of the list of jobs one may see, newest first, without their history. `text` is in the id, name, user
-        or detail of each.
+        """A page of the list of jobs one may see, newest first, without their history; or of the elements of `array`.
+
+        `text` is in the id, name, user or detail of each.
 
         It begins after the position `before`, where another page ended (`JobPage.next`). It may have fewer jobs than
         `limit`, which is 10,000 at most, although there are more.
         """
         if state is not None and state not in STATES:
             raise InvalidInput(f"no state {state!r}: choose of {', '.join(STATES)}")
-        given = {"state": state, "cluster": cluster, "user": user, "text": text, "limit": limit, "before": before}
+        given = {"state": state, "cluster": cluster, "user": user, "text": text, "array": array, "limit": limit}
+        given["before"] = before
         fields: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
         pages: list[JobPage] = []
 
@@ -166,6 +178,7 @@ class Client(Clusters):
 
     def cancel(self, ids: Sequence[str], *, reason: str = "cancelled by its user") -> list[Cancelled | None]:
         """Ask for jobs to end; None for those not known, or another user's. Repeating is harmless."""
+        given, ids = ids, plain(ids)
         found: dict[str, Cancelled] = {}
         tokens = self._credentials.for_jobs()
 
@@ -180,6 +193,11 @@ class Client(Clusters):
                 found.update((job["id"], parse(Cancelled, job)) for job in jobs if job is not None)
 
         with_each(tokens, ids, found, ask)
+        # What is not known is marked: an element that is not sent yet will not start.
+        unknown = [name for name, job_id in zip(given, ids, strict=True) if name != job_id and job_id not in found]
+        for record in self.status(unknown) if unknown else ():
+            if record is not None:
+                found[record.id] = Cancelled(id=record.id, state=record.state)
         return [found.get(job_id) for job_id in ids]
 
     def events(self, ids: Ids, *, timeout: float | None = None, patient: bool = False) -> Iterator[JobRecord]:
@@ -189,20 +207,21 @@ class Client(Clusters):
         """
         self._connection.ready()
         lately = time.monotonic() - self._submitted_at < _RECORDED_WITHIN
-        return changes(
-            self._connection.rpc,
-            self._connection.mailbox,
-            self._credentials.for_jobs(),
-            ids,
-            timeout=timeout,
-            answer_within=self.timeout,
-            grace=None if patient else _RECORDED_WITHIN if lately else _KNOWN_WITHIN,
-        )
+        grace = None if patient else _RECORDED_WITHIN if lately else _KNOWN_WITHIN
+
+        def follow(ids: Ids, grace: float | None = grace) -> Iterator[JobRecord]:
+            rpc, mailbox, tokens = self._connection.rpc, self._connection.mailbox, self._credentials.for_jobs()
+            return changes(rpc, mailbox, tokens, ids, timeout=timeout, answer_within=self.timeout, grace=grace)
+
+        if callable(ids) or not named(ids):
+            return follow(ids)
+        known = None not in self.status(ids)
+        return followed(ids, partial(follow, grace=None if known else grace), self.status)
 
     def wait(self, ids: Sequence[str], timeout: float | None = None) -> list[JobRecord]:
         """The records of jobs once all have ended, in order. Raises as `events`."""
         last = {record.id: record for record in self.events(ids, timeout=timeout)}
-        return [last[job_id] for job_id in ids]
+        return [last[job_id] for job_id in plain(ids)]
 
     def output(
         self, job_id: str, *, stdout: int = 0, stderr: int = 0, limit: int = MAX_OUTPUT, timeout: float | None = None
@@ -210,6 +229,7 @@ class Client(Clusters):
         """A piece of a job's output, from these bytes of each stream on (negative: from the end), fetched from its
         cluster; what was recorded of it (`source` ``tail``) where that cannot be asked. Raises NotFound.
         """
+        [job_id] = plain([job_id])
         missing: NotFound | None = None
         for token in self._credentials.for_jobs():
             fields = {"id": job_id, "stdout": stdout, "stderr": stderr, "limit": limit}

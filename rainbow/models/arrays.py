@@ -69,7 +69,7 @@ class Element(OpenWire):
         return element_id(self.array, self.index)
 
     def environment(self) -> dict[str, str]:
-        """The variables by which a job knows its index: ours, Slurm's, and the one of ``flux bulksubmit --cc``."""
+        """The variables by which a job knows its index: ours, and those of Flux, Slurm, PBS and LSF."""
         return {
             "RAINBOW_ARRAY_ID": self.array,
             "RAINBOW_ARRAY_INDEX": str(self.index),
@@ -80,6 +80,9 @@ class Element(OpenWire):
             "SLURM_ARRAY_TASK_MIN": str(self.min),
             "SLURM_ARRAY_TASK_MAX": str(self.max),
             "SLURM_ARRAY_TASK_STEP": str(self.step),
+            "PBS_ARRAY_INDEX": str(self.index),
+            "PBS_ARRAYID": str(self.index),
+            "LSB_JOBINDEX": str(self.index),
         }
 
 

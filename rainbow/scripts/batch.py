@@ -36,6 +36,7 @@ class Overrides:
     cwd: str | None = None
     environment: Mapping[str, str] | None = None
     image: str | None = None
+    array: str | None = None
     directives: Sequence[str] = ()
     slurm: Sequence[str] = ()
     dialect: Dialect | None = None
@@ -49,6 +50,7 @@ class BatchJob:
     name: str
     priority: int | None = None
     clusters: tuple[str, ...] = ()
+    array: str | None = None
     refused: tuple[str, ...] = field(default=())
     lenient: bool = False
 
@@ -102,9 +104,24 @@ def read_script(
     system["environment"] |= given.environment or {}
     if found.dialect in _READERS or given.slurm:
         _launch(document, slots, asked.cores_per_task, chosen)
-    return BatchJob(
-        document, chosen, flux.priority(options), tuple(made.clusters), (*made.refused, *parsed.refused), made.lenient
-    )
+    array = given.array or made.array
+    if array is None:
+        document = _without_array(document)
+    refused = (*made.refused, *parsed.refused)
+    return BatchJob(document, chosen, flux.priority(options), tuple(made.clusters), array, refused, made.lenient)
+
+
+def _without_array(document: dict[str, Any]) -> dict[str, Any]:
+    """Names of files of a job that is no array. Raises InvalidInput for one with an index."""
+    options = document["attributes"]["system"]["shell"]["options"]
+    for name in ("output", "input"):
+        for entry_ in (options.get(name) or {}).values():
+            path = entry_.get("path") if isinstance(entry_, dict) else None
+            if isinstance(path, str):
+                if "{{array.index}}" in path:
+                    raise InvalidInput(f"{path!r} needs the index of an array (%a), and there is no --array")
+                entry_["path"] = path.replace("{{array.id}}", "{{id}}")
+    return document
 
 
 def _translate(dialect: Dialect | None, directive: Directive, made: Translation) -> None:

@@ -6,7 +6,6 @@ import re
 
 from rainbow.errors import InvalidInput
 from rainbow.scripts.translation import (
-    NO_ARRAYS,
     NO_DEPENDENCIES,
     NO_MAIL,
     NO_MEMORY,
@@ -15,6 +14,7 @@ from rainbow.scripts.translation import (
     Table,
     Translation,
     Unsupported,
+    array,
     refused,
     word,
 )
@@ -29,16 +29,18 @@ def _limit(made: Translation, value: str) -> None:
 
 
 def _name(made: Translation, value: str) -> None:
-    if "[" in value:
-        raise Unsupported(NO_ARRAYS)
-    made.words.append(f"--job-name={value}")
+    match = re.fullmatch(r"([^\[\]]*)\[([^\[\]]*)\](%\d+)?", value)
+    if match is not None:
+        array(made, match[2] + (match[3] or ""))
+        value = match[1]
+    if value:
+        made.words.append(f"--job-name={value}")
 
 
 def _path(option: str) -> Handler:
     def handle(made: Translation, value: str) -> None:
-        if "%I" in value:
-            raise Unsupported(NO_ARRAYS)
-        made.words.append(f"{option}={value.replace('%J', '{{id}}')}")
+        path = value.replace("%J", "{{array.id}}").replace("%I", "{{array.index}}")
+        made.words.append(f"{option}={path}")
 
     return handle
 

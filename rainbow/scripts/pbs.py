@@ -5,7 +5,6 @@ from __future__ import annotations
 from rainbow.errors import InvalidInput
 from rainbow.scripts.slurm import seconds_of
 from rainbow.scripts.translation import (
-    NO_ARRAYS,
     NO_EXPORT,
     NO_MAIL,
     NO_MEMORY,
@@ -13,6 +12,7 @@ from rainbow.scripts.translation import (
     Table,
     Translation,
     Unsupported,
+    array,
     dependency,
     ignored,
     refused,
@@ -111,8 +111,8 @@ OPTIONS = Table(
         "-d": word("--cwd"),
         "-w": word("--cwd"),
         "-v": _variables,
-        "-J": refused(NO_ARRAYS),
-        "-t": refused(NO_ARRAYS),
+        "-J": array,
+        "-t": array,
         "-W": _attributes,
         "-m": refused(NO_MAIL),
         "-M": refused(NO_MAIL),

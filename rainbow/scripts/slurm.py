@@ -8,7 +8,6 @@ from datetime import datetime, timedelta
 
 from rainbow.errors import InvalidInput
 from rainbow.scripts.translation import (
-    NO_ARRAYS,
     NO_EXPORT,
     NO_MAIL,
     NO_MEMORY,
@@ -16,6 +15,7 @@ from rainbow.scripts.translation import (
     Table,
     Translation,
     Unsupported,
+    array,
     dependency,
     ignored,
     refused,
@@ -23,7 +23,16 @@ from rainbow.scripts.translation import (
 )
 from rainbow.scripts.values import count
 
-_PATTERNS = {"j": "{{id}}", "J": "{{id}}", "A": "{{id}}", "x": "{{name}}", "%": "%", "N": "{{node.name}}"}
+#: Those of an array are filled in for its elements; without an array %A is the id, as in Slurm.
+_PATTERNS = {
+    "j": "{{id}}",
+    "J": "{{id}}",
+    "A": "{{array.id}}",
+    "a": "{{array.index}}",
+    "x": "{{name}}",
+    "%": "%",
+    "N": "{{node.name}}",
+}
 _TIME = re.compile(r"(?:(\d+)-)?(\d+)(?::(\d+))?(?::(\d+))?")
 _RELATIVE = re.compile(r"now(?:\+(\d+)(seconds?|minutes?|hours?|days?|weeks?)?)?")
 
@@ -242,7 +251,7 @@ OPTIONS = Table(
         "-S --core-spec": _only("0", "cores of a node cannot be set aside"),
         "--gpu-bind": _only("none", "Flux binds GPUs to tasks", ("--setopt=gpu-affinity=off",)),
         "--wrap": refused("write the script"),
-        "-a --array": refused(NO_ARRAYS),
+        "-a --array": array,
         "-d --dependency": dependency,
         "--mem": refused(NO_MEMORY),
         "--mem-per-cpu": refused(NO_MEMORY),

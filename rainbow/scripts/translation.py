@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 from typing import NoReturn
 
 from rainbow.errors import InvalidInput
+from rainbow.models.arrays import read_array
 from rainbow.models.dependencies import read_dependencies
 from rainbow.scripts.slots import Resources
 
-NO_ARRAYS = "arrays are not taken from scripts: submit each, or use `rainbow bulk`"
 NO_DEPENDENCIES = "job ids of another scheduler mean nothing here: write afterok:ID with the id of a job of rainbow"
 NO_MAIL = "rainbow sends no mail: use `rainbow wait`"
 NO_MEMORY = "Flux allocates nodes, cores and GPUs, not memory: ask for the cores or nodes that have it"
@@ -23,14 +23,15 @@ NO_SITE = "a setting of one site's scheduler"
 class Translation:
     """What was asked for, as resources and options of ``flux batch``, with the variables that scripts expect.
 
-    `refused` has a line for each option without a counterpart; `clusters` are names to choose from. `lenient` asks
-    to submit all the same.
+    `refused` has a line for each option without a counterpart; `clusters` are names to choose from, `array` the indices
+    of one. `lenient` asks to submit all the same.
     """
 
     resources: Resources = field(default_factory=Resources)
     words: list[str] = field(default_factory=list)
     refused: list[str] = field(default_factory=list)
     clusters: list[str] = field(default_factory=list)
+    array: str | None = None
     lenient: bool = False
 
 
@@ -53,6 +54,12 @@ def dependency(made: Translation, value: str) -> None:
     except InvalidInput:
         raise Unsupported(NO_DEPENDENCIES) from None
     made.words.append(f"--dependency={value}")
+
+
+def array(made: Translation, value: str) -> None:
+    """The indices of a job array, which all schedulers write alike."""
+    read_array(value)
+    made.array = value
 
 
 def refused(why: str) -> Handler:

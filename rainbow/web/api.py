@@ -7,7 +7,6 @@ call becomes the same message.
 from __future__ import annotations
 
 import logging
-import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any, Literal
 
@@ -20,6 +19,7 @@ from rainbow.client import Client
 from rainbow.client.submission import JobFields
 from rainbow.client.views import plain
 from rainbow.errors import InvalidInput, RainbowError
+from rainbow.models.ids import read_element, read_id
 from rainbow.models.job import TERMINAL, JobRecord
 from rainbow.web.answers import Unauthorized, coded, error_document, event, event_stream, read_json
 from rainbow.web.feeds import QUIET, Feed, Feeds
@@ -50,7 +50,8 @@ def job_id(request: Request) -> str:
     """The id in the path. Raises InvalidInput."""
     text = str(request.path_params["id"])
     try:
-        return str(uuid.UUID(text))
+        element = read_element(text)
+        return read_id(text) if element is None else f"{element[0]}[{element[1]}]"
     except ValueError:
         raise InvalidInput(f"{text[:80]!r} is no job id: give a UUID") from None
 
@@ -133,7 +134,8 @@ class Api:
 
     async def jobs(self, request: Request) -> Response:
         given = {
-            name: request.query_params.get(name) or None for name in ("state", "cluster", "user", "text", "before")
+            name: request.query_params.get(name) or None
+            for name in ("state", "cluster", "user", "text", "array", "before")
         }
         limit = number(request, "limit", 100, 1, 10_000)
         page = await self._gateway.call(bearer(request), Client.job_page, **given, limit=limit)

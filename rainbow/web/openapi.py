@@ -14,7 +14,13 @@ from rainbow.models.requests import Output
 _MODELS: tuple[type[BaseModel], ...] = (SubmitRequest, Answer, JobRecord, Output, Cancelled, ClusterView)
 #: Fields of a submission that the token in the header replaces.
 _OURS = ("token", "tokens")
-_JOB_ID = {"name": "id", "in": "path", "required": True, "schema": {"type": "string", "format": "uuid"}}
+_JOB_ID = {
+    "name": "id",
+    "in": "path",
+    "required": True,
+    "schema": {"type": "string"},
+    "description": "A UUID; with [7] element 7 of an array.",
+}
 _NAME = {"name": "name", "in": "path", "required": True, "schema": {"type": "string"}}
 _ERRORS = {
     "400": "Malformed input; `code` and `message` name the field.",
@@ -77,6 +83,7 @@ def _submitting() -> dict[str, Any]:
         _query("cluster", {"type": "string"}, "Only jobs of this cluster."),
         _query("user", {"type": "string"}, "Only jobs of this user."),
         _query("text", {"type": "string"}, "Only jobs that have this text in their id, name, user or detail."),
+        _query("array", {"type": "string", "format": "uuid"}, "Only elements of this array."),
         _query("before", {"type": "string"}, "Go on after the page that gave this as `next`."),
         _query("limit", {"type": "integer", "minimum": 1, "maximum": 10_000, "default": 100}, "Newest jobs at most."),
     ]

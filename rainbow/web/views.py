@@ -59,6 +59,7 @@ _WAITS_FOR = {
     "dependency": "other jobs",
     "begin-time": "its time to begin",
     "bidding": "bids of clusters",
+    "array": "its first element to start",
 }
 
 

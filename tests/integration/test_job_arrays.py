@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 
 from agentrig import Agents, shell
 from rainbow import topology
+from rainbow.models.cluster import Revocation
 from rainbow.models.ids import element_id
 from rainbow_workers.scheduling import arrays
 from rainbow_workers.service import ServiceOptions
@@ -178,6 +180,31 @@ def test_a_million_elements_are_one_message_and_few_at_a_time(rig: Rig) -> None:
     rig.rpc.call({"op": "cancel", "ids": [array_id]})
     eventually(lambda: counts(rig, array_id).get("held", 0) == 0)
     assert sum(counts(rig, array_id).values()) <= arrays.AHEAD + 50
+
+
+@pytest.mark.parametrize("restarted", [False, True], ids=["at once", "after a restart"])
+def test_an_array_ends_with_its_token(rig: Rig, restarted: bool) -> None:
+    array_id = array(rig, "1-100000%4", token=rig.issue("carol"))["id"]
+    eventually(lambda: counts(rig, array_id) == {"assigned": 4})
+    end(rig, array_id, 1)
+    rig.until(array_id, "running")
+    eventually(lambda: counts(rig, array_id) == {"assigned": 4, "completed": 1})
+    if restarted:
+        rig.service.stop()
+        rig.store.clusters.revoke(
+            Revocation(kind="sub", value="carol", before=time.time() + 60, until=time.time() + 600)
+        )
+        rig.restart()
+    else:
+        rig.rpc.call({"op": "revoke", "sub": "carol"})
+    commands = rig.broker.consume(topology.agent_queue("blue"), prefetch=100)
+    told = 0
+    while told < 4:
+        told += len(commands.take(100, 5))
+    for index in range(2, 6):
+        end(rig, array_id, index, "cancelled")
+    rig.until(array_id, "cancelled")
+    eventually(lambda: counts(rig, array_id) == {"cancelled": 4, "completed": 1} and empty(rig))
 
 
 def test_elements_know_their_index(rig: Rig, tmp_path: Path) -> None:

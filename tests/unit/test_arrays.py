@@ -123,6 +123,9 @@ def test_what_an_element_gets() -> None:
         "SLURM_ARRAY_TASK_MIN": "2",
         "SLURM_ARRAY_TASK_MAX": "8",
         "SLURM_ARRAY_TASK_STEP": "3",
+        "PBS_ARRAY_INDEX": "5",
+        "PBS_ARRAYID": "5",
+        "LSB_JOBINDEX": "5",
     }
     assert system["shell"]["options"] == {
         "output": {"stdout": {"type": "file", "path": f"out-{ID}_5.txt"}},

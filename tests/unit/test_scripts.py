@@ -103,7 +103,6 @@ def test_what_slurm_says_beside_resources() -> None:
     ("directive", "words"),
     [
         ("--mem=8G", "not memory"),
-        ("--array=0-9", "arrays"),
         ("-d afterok:12", "job ids"),
         ("--mail-type=END", "no mail"),
         ("--qos=debug", "site"),
@@ -122,6 +121,31 @@ def test_what_slurm_has_and_rainbow_has_not_is_named(directive: str, words: str)
     (line,) = script("#SBATCH -n 1", f"#SBATCH {directive}").refused
     assert line.startswith("line 3: ")
     assert words in line
+
+
+@pytest.mark.parametrize(
+    ("lines", "array"),
+    [
+        (["#SBATCH -n 1", "#SBATCH -a 0-9:3%2"], "0-9:3%2"),
+        (["#PBS -l nodes=1", "#PBS -J 0-9:3%2"], "0-9:3%2"),
+        (["#PBS -l nodes=1", "#PBS -t 1,5"], "1,5"),
+        (["#BSUB -n 1", "#BSUB -J 'sweep[1-10]%2'"], "1-10%2"),
+    ],
+)
+def test_arrays_of_other_schedulers(lines: list[str], array: str) -> None:
+    job = script(*lines)
+    assert (job.array, job.refused) == (array, ())
+    assert script(*lines, array="1-2").array == "1-2"
+
+
+def test_names_of_files_of_arrays() -> None:
+    def path(*lines: str) -> str:
+        return str(system(script("#SBATCH -n 1", *lines))["shell"]["options"]["output"]["stdout"]["path"])
+
+    assert path("#SBATCH -a 1-2", "#SBATCH -o %A_%a-%j.out") == "{{array.id}}_{{array.index}}-{{id}}.out"
+    assert path("#SBATCH -o %A-%j.out") == "{{id}}-{{id}}.out"
+    with pytest.raises(InvalidInput, match="needs the index of an array"):
+        path("#SBATCH -o %a.out")
 
 
 def test_directives_after_the_first_command_are_named() -> None:
@@ -156,8 +180,8 @@ def test_what_pbs_and_lsf_say_beside_resources() -> None:
     lsf = script("#BSUB -J x -W 30 -oo o.%J -P acct", "#BSUB -M 4GB")
     assert system(lsf)["duration"] == 1800
     assert "not memory" in lsf.refused[0]
-    refused = script("#PBS -l mem=4gb -m abe", "#PBS -V -W depend=afterok:1 -J 0-9").refused
-    assert len(refused) == 5
+    refused = script("#PBS -l mem=4gb -m abe", "#PBS -V -W depend=afterok:1").refused
+    assert len(refused) == 4
 
 
 def test_dependencies_on_jobs_of_rainbow_are_kept_and_others_refused() -> None:

@@ -57,6 +57,8 @@ def wait(
     Example:
       rainbow wait $(rainbow submit hostname) --timeout 60
     """
+    from rainbow.client.elements import plain
+
     with client(config, token) as rainbow:
         chosen = resolve(rainbow, ids)
         last: dict[str, JobRecord] = {}
@@ -64,7 +66,7 @@ def wait(
             for record in rainbow.events(chosen, timeout=timeout):
                 last[record.id] = record
                 advance(sum(1 for known in last.values() if known.terminal))
-        ended = [last[job] for job in chosen]
+        ended = [last[job] for job in plain(chosen)]
     if as_json:
         output.document({"jobs": [records.plain(record) for record in ended]})
     else:

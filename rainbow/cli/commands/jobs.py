@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Annotated
 
 import typer
@@ -39,6 +40,10 @@ Name = Annotated[str | None, typer.Option("--name", metavar="PATTERN", help="Onl
 Since = Annotated[
     str | None, typer.Option("--since", metavar="WHEN", help="Only jobs submitted since: 2h, 3d, or a date and time.")
 ]
+Sort = Annotated[
+    str | None, typer.Option("--sort", metavar="[-]FIELD", help="Sort by a field of --format; - reverses.")
+]
+OfArray = Annotated[str | None, typer.Option("--array", metavar="ID", help="Only the elements of this array.")]
 
 
 def jobs(
@@ -47,9 +52,8 @@ def jobs(
     user: Users = None,
     name: Name = None,
     since: Since = None,
-    sort: Annotated[
-        str | None, typer.Option("--sort", metavar="[-]FIELD", help="Sort by a field of --format; - reverses.")
-    ] = None,
+    array: OfArray = None,
+    sort: Sort = None,
     form: Annotated[
         str | None,
         typer.Option("--format", "-o", metavar="TEXT", help="A line for each job, as '{id} {state:<10} {runtime}'."),
@@ -69,7 +73,7 @@ def jobs(
     """List the newest jobs, newest first.
 
     You see the jobs of your tokens' subjects; with an administrator's token, all. Jobs are looked through page by
-    page, until there are enough. Fields of --format and --sort: id, short, name, state, cluster, attempt, user,
+    page, until there are enough. Fields of --format and --sort: id, index, short, name, state, cluster, attempt, user,
     flux_id, returncode, code, detail, age, submitted, started, ended, runtime.
 
     \b
@@ -78,6 +82,7 @@ def jobs(
       rainbow jobs --since 2h --state failed --format '{short} {name:<20} {detail}'
     """
     from rainbow.cli import joblist
+    from rainbow.cli.jobids import resolve
 
     wanted = joblist.choice(state, cluster, user, name, since)
     show = joblist.formatter("{id}" if form is None else form) if quiet or form is not None else None
@@ -99,6 +104,7 @@ def jobs(
             joblist.warn_of_strangers(rainbow, wanted)
 
     with client(config, token, timeout) as rainbow:
+        wanted = replace(wanted, array=resolve(rainbow, [array])[0]) if array is not None else wanted
         repeated(draw, every)
 
 

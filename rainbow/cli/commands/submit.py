@@ -51,6 +51,7 @@ def submit(
     expires: options.Expires = None,
     dependency: options.Dependency = None,
     begin_time: options.BeginTime = None,
+    array: options.Array = None,
     job_id: options.Id = None,
     satisfy_only: options.SatisfyOnly = False,
     dry_run: options.DryRun = False,
@@ -64,14 +65,14 @@ def submit(
 
     Options come before the command; what follows the command belongs to it. One word with spaces in it is read as a
     shell would. The tokens of all clusters in the settings are used, or those of the clusters named. With --wait the
-    exit code is that of the job (128 + N for signal N, 1 where there is none); Ctrl-C leaves the job running.
+    exit code is the job's (128 + N for signal N, else 1), of an array the largest; Ctrl-C leaves the job running.
 
     \b
     Examples:
       rainbow submit -N 2 -t 10 hostname
       rainbow submit --wait --cluster blue "echo hello from blue"
-      rainbow submit --jobspec job.yaml --satisfy-only
       rainbow submit --script job.sh --ignore-unsupported
+      rainbow submit --array 1-1000%50 ./simulate '{{array.index}}'
     """
     fields: Any = _fields(locals())
     if image is not None:
@@ -108,6 +109,7 @@ _PLAIN = {
     "hold": "hold",
     "priority": "priority",
     "dependency": "dependency",
+    "array": "array",
 }
 
 
@@ -196,7 +198,7 @@ def _submitted(rainbow: Client, job: Job, *, as_json: bool, wait: bool, timeout:
         with interruptible([job.id]):
             ended = job.wait() if as_json else follow(rainbow, job.id, _moved(answer))
         code = exit_code(ended)
-        if not as_json and ended.state != "completed":
+        if not as_json and (ended.state != "completed" or ended.indices):
             output.note(f"rainbow: {records.line(ended)}")
     if as_json:
         document = answer.model_dump(mode="json")

@@ -19,7 +19,7 @@ def plain(record: JobRecord) -> dict[str, Any]:
 def table(records: Iterable[JobRecord]) -> None:
     rows = [
         (
-            r.id,
+            label(r),
             r.name,
             r.state,
             r.cluster,
@@ -36,6 +36,11 @@ def table(records: Iterable[JobRecord]) -> None:
         empty="no jobs to show",
         narrow=("name",),
     )
+
+
+def label(record: JobRecord) -> str:
+    """The name of a job: its id, of an element of an array ``ID[INDEX]``."""
+    return record.id if record.array is None else f"{record.array}[{record.index}]"
 
 
 def count(numbers: Mapping[str, int], put: Callable[[Any], None] | None) -> None:
@@ -68,6 +73,12 @@ def run_time(record: JobRecord) -> float | None:
 def why(record: JobRecord) -> str | None:
     """The reason of a state that has one, and the exit code of a job that ran."""
     parts = []
+    if record.indices is not None and (record.counts or not record.terminal):
+        parts += [f"{record.code}: {record.detail}"] if record.code == "dependency" else []
+        parts.append(", ".join(f"{count} {state}" for state, count in record.elements.items()))
+        parts += [f"exit {record.exit_code}"] if record.exit_code else []
+        parts += ["cancel asked for"] if record.cancel_requested and not record.terminal else []
+        return "; ".join(parts)
     if record.returncode is not None:
         parts.append(f"exit {record.returncode}")
     if record.code:
@@ -84,20 +95,21 @@ def line(record: JobRecord) -> str:
     where = f" on {record.cluster}" if record.cluster else ""
     attempt = f" (attempt {record.attempt})" if record.attempt > 1 else ""
     reason = why(record)
-    return f"{record.id}  {record.state}{where}{attempt}" + (f": {reason}" if reason else "")
+    return f"{label(record)}  {record.state}{where}{attempt}" + (f": {reason}" if reason else "")
 
 
 def details(record: JobRecord) -> None:
     output.fields(
         {
             "id": record.id,
+            "array": record.indices or (None if record.array is None else label(record)),
             "name": record.name,
             "state": record.state,
             "cluster": record.cluster,
             "attempt": record.attempt or None,
             "user": record.user,
             "flux id": record.flux_id,
-            "reason": why(record),
+            ("elements" if record.indices else "reason"): why(record),
             "run time": None if (seconds := run_time(record)) is None else output.span(seconds),
             **{f"{state} at": output.stamp(at) for state, at in sorted(record.times.items(), key=lambda i: i[1])},
         }

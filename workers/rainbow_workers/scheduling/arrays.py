@@ -20,7 +20,7 @@ from itertools import islice
 from rainbow import topology
 from rainbow.brokers.base import Broker, Consumer, Delivery, Message
 from rainbow.models.arrays import Array
-from rainbow.models.job import TERMINAL, JobRecord
+from rainbow.models.job import TERMINAL, JobEvent, JobRecord
 from rainbow_workers.clusters.cache import ClusterCache
 from rainbow_workers.clusters.sync import CacheSync
 from rainbow_workers.events import news, recorded_events, stands
@@ -30,6 +30,7 @@ from rainbow_workers.scheduling.cancelling import Cancelling
 from rainbow_workers.scheduling.decide import Job
 from rainbow_workers.scheduling.outgoing import Outgoing, as_it_came
 from rainbow_workers.scheduling.pending_job import PendingJob
+from rainbow_workers.scheduling.publishing import revoked
 from rainbow_workers.scheduling.submissions import SubmissionReader
 from rainbow_workers.stores.base import Cursor, Store
 from rainbow_workers.stores.history import ARRAY, ON_CLUSTER
@@ -148,6 +149,9 @@ class Arrays(Task):
         self._at_hand.append(pending)
         job = pending.job
         if job is None or job.array is None:
+            if pending.refusal is not None and self._given_up(pending, now):
+                consumer.ack([pending.delivery])
+                return
             # The scheduler says what is wrong.
             self._send_on(pending, as_it_came(pending.delivery), consumer)
             return
@@ -162,6 +166,19 @@ class Arrays(Task):
             consumer.ack([known.pending.delivery])
             released = max(released, known.released)
         self._window[pending.id] = Entry(pending, job, job.array, released, now, now)
+
+    def _given_up(self, pending: PendingJob, now: float) -> bool:
+        """End an array that began and may not go on: its token was revoked. Returns whether there is one."""
+        [record] = self._store.jobs.get([pending.id])
+        if record is None or record.indices is None or record.terminal or record.state == "held":
+            return False
+        assert pending.refusal is not None
+        self._stop(record, set())
+        event = JobEvent(
+            id=record.id, attempt=1, state="cancelled", at=now, user=record.user, detail=pending.refusal.error
+        )
+        self._told(event)
+        return True
 
     def _tidy(self, consumer: Consumer, now: float) -> None:
         lost, self._epoch = self._epoch != self._world.epoch, self._world.epoch
@@ -198,8 +215,12 @@ class Arrays(Task):
             self._send_on(entry.pending, self._outgoing.freed(entry.pending, _taken(entry.job.id)), consumer)
             return
         ended = _sum(counts, TERMINAL)
+        if not record.cancel_requested and revoked(entry.job, self._world.revocations):
+            self._cancelling.cancel([record.id], None, "its token was revoked")
+            return  # that it is marked is told
         if record.terminal or record.cancel_requested:
-            if self._stop(entry, record, now):
+            if live := self._stop(record, entry.cancelled):
+                entry.look_at = now + (_SOON if "held" in live else _AGAIN)
                 return
             if not record.terminal:
                 self._record(entry, "cancelled", now, detail=_summary(record))
@@ -238,32 +259,33 @@ class Arrays(Task):
         if failed is not None:
             entry.look_at = now + _SOON
 
-    def _stop(self, entry: Entry, record: JobRecord, now: float) -> bool:
-        """Cancel the elements that have not ended. Returns whether there are some."""
+    def _stop(self, record: JobRecord, cancelled: set[str]) -> list[str]:
+        """Cancel the elements that have not ended, but for those `cancelled` before. Returns their states."""
         live = [state for state, count in record.counts.items() if count > 0 and state not in TERMINAL]
         for state in live:
             before: Cursor | None = None
             while True:
                 page = self._store.jobs.page(
-                    state=state, cluster=None, user=None, limit=_BATCH, before=before, array=entry.job.id
+                    state=state, cluster=None, user=None, limit=_BATCH, before=before, array=record.id
                 )
-                ids = [job.id for _, job in page.jobs if job.id not in entry.cancelled]
+                ids = [job.id for _, job in page.jobs if job.id not in cancelled]
                 if ids:
-                    self._cancelling.cancel(ids, f"user:{entry.job.user}", "its array was cancelled")
+                    self._cancelling.cancel(ids, None, "its array was cancelled")
                 if state != "held":
-                    entry.cancelled.update(ids)
+                    cancelled.update(ids)
                 before = page.next
                 if before is None:
                     break
-        if "held" in live:
-            entry.look_at = now + _SOON
-        return bool(live)
+        return live
 
     def _record(self, entry: Entry, state: str, now: float, **more: object) -> JobRecord:
         """Record what happened to an array, and tell. Its first attempt begins when one of its elements starts."""
         event = happened(entry.job, state, now, **more)
         if state != "held":
             event = event.model_copy(update={"attempt": 1})
+        return self._told(event)
+
+    def _told(self, event: JobEvent) -> JobRecord:
         [recorded] = self._store.jobs.record([event])
         told = [event] if stands(event, recorded) else []
         self._broker.publish([*recorded_events(self._keys, told), *news(recorded)])

@@ -8,7 +8,7 @@ from typing import Any
 
 from rainbow import codec
 from rainbow.brokers.base import Broker, Message
-from rainbow.errors import Denied, NotFound
+from rainbow.errors import Denied, InvalidInput, NotFound
 from rainbow.models.control import AgentAnswer, AgentCommand, ControlReply, GetOutput
 from rainbow.models.job import JobRecord
 from rainbow.models.requests import OutputAsk
@@ -60,6 +60,8 @@ class RelayOperations:
         mine = access.allowed(request.op, caller.role) == "any" or (record is not None and caller.sub == record.user)
         if record is None or not mine:
             raise NotFound(f"no job {request.id} (or it is another user's)")
+        if record.indices is not None:
+            raise InvalidInput(f"an array has no output of its own: name an element, such as {record.id}[1]")
         if record.cluster is None or "accepted" not in record.times:
             return tail(record, "it has not started yet" if not record.terminal else "it never started")
         with self._world.lock:
