@@ -68,7 +68,7 @@ class Watched:
 
     def __init__(self, rig: Rig) -> None:
         self.rig = rig
-        self.depths = Depths(rig.service.broker)
+        self.depths = Depths(rig.service)
         self.depths.EVERY = 0.2  # type: ignore[misc]
         self.depths.start()
         self.registry = CollectorRegistry()
@@ -115,6 +115,9 @@ def test_every_metric_that_is_named_exists(tmp_path: Path) -> None:
         agent = CollectorRegistry()
         agent.register(AgentCollector(lone_agent(tmp_path)))  # type: ignore[arg-type]
         known = {n for registry in (watched.registry, web.registry, agent) for n, _, _ in samples_of(registry)}
+        for family in watched.registry.collect():
+            endings = {"counter": ("_total",), "summary": ("_sum", "_count")}.get(family.type, ())
+            known |= {f"{family.name}{ending}" for ending in endings}
         known |= {f.name for f in watched.registry.collect()} | {"rainbow_queue_messages", "rainbow_jobs_total"}
     dashboard = json.loads((MONITORING / "grafana-dashboard.json").read_text())
     used = {n for e in ALERTS.values() for n in names_in(e)}
@@ -150,6 +153,7 @@ def test_the_broker_is_down(watched: Watched, private_rabbitmq: Private[RabbitSe
 def test_the_store_freezes(watched: Watched, private_redis: Private[RedisServer]) -> None:
     private_redis.freeze()
     watched.until("RainbowWorkerNotConsuming")
+    watched.until("RainbowStoreAway")
 
 
 def test_a_worker_is_stuck(watched: Watched, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -185,6 +189,54 @@ def test_submissions_pile_up(watched: Watched) -> None:
     assert "RainbowSubmissionsWait" in watched.fired()
     watched.depths.known = {topology.SCHEDULER_QUEUE: 10_000}
     assert "RainbowSubmissionsWait" not in watched.fired()
+
+
+def test_a_job_waits_for_more_than_a_day(monkeypatch: pytest.MonkeyPatch) -> None:
+    name = uuid.uuid4().hex
+    with Rig(f"memory://{name}", f"memory://{name}") as rig:
+        rig.register("blue", resources(nodes=1))
+        assert rig.submit(command=["true"], nodes=2, hold=600)["status"] == "held"
+        watched = Watched(rig)
+        eventually(lambda: 0 < dict(values(watched, "rainbow_waiting_oldest_seconds"))[""] < 3600)
+        real = time.time
+        monkeypatch.setattr("rainbow_workers.metrics.time.time", lambda: real() + 86_400)
+        assert "RainbowJobsWaitLong" in watched.fired()
+        monkeypatch.undo()
+        eventually(lambda: dict(values(watched, "rainbow_jobs_now")) == {"waiting": 1, "running": 0})
+        watched.depths.stop()
+
+
+def values(watched: Watched, metric: str) -> list[tuple[str, float]]:
+    """The samples of a metric, by their label."""
+    return [("".join(labels.values()), v) for name, labels, v in samples_of(watched.registry) if name == metric]
+
+
+def test_what_happens_to_jobs_is_counted_by_cluster_and_reason() -> None:
+    name = uuid.uuid4().hex
+    with Rig(f"memory://{name}", f"memory://{name}") as rig:
+        watched = Watched(rig)
+        rig.register("blue", resources(nodes=4, cores=8))
+        rig.report("blue", nodes_free=3, cores_free=24, jobs_pending=5)
+        queue = rig.jobs_of("blue")
+        jobs = [rig.submit(command=["true"])["id"] for _ in range(2)]
+        for job in jobs:
+            [delivery] = eventually(lambda: queue.take(1, 1.0))
+            grant = {"grant": rig.open(delivery)["grant"]}
+            rig.event("blue", job, 1, "accepted", **grant)
+            rig.event("blue", job, 1, "running", **grant)
+            queue.ack([delivery])
+        rig.event("blue", jobs[0], 1, "failed", returncode=1)
+        rig.event("blue", rig.submit(command=["true"])["id"], 1, "rejected", code="policy", detail="no")
+        rig.event("blue", rig.submit(command=["true"])["id"], 1, "rejected", code="of-its-own", detail="no")
+        eventually(lambda: dict(values(watched, "rainbow_refusals_total")) == {"policy": 1, "other": 1})
+        assert dict(values(watched, "rainbow_accepted_total")) == {"1": 2}
+        assert dict(values(watched, "rainbow_ends_total")) == {"failed": 1}
+        assert dict(values(watched, "rainbow_cluster_start_seconds_count")) == {"blue": 2}
+        assert dict(values(watched, "rainbow_start_seconds_bucket"))["+Inf"] == 2
+        assert 0.25 <= dict(values(watched, "rainbow_cluster_used_ratio"))["blue"] < 0.5
+        assert dict(values(watched, "rainbow_cluster_jobs_pending"))["blue"] >= 5
+        assert dict(values(watched, "rainbow_store_answers")) == {"": 1}
+        watched.depths.stop()
 
 
 def lone_agent(folder: Path) -> Agent:
@@ -241,7 +293,7 @@ def test_stages_of_scheduling_are_counted_by_job() -> None:
             assert sum(durations.counts[stage]) == 5, stage
             assert durations.sums[stage] > 0
         registry = CollectorRegistry()
-        registry.register(Collector(rig.service, Depths(rig.service.broker)))  # type: ignore[arg-type]
+        registry.register(Collector(rig.service, Depths(rig.service)))  # type: ignore[arg-type]
         counts = {
             labels["stage"]: value
             for sample, labels, value in samples_of(registry)

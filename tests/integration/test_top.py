@@ -70,8 +70,10 @@ def test_clusters_queues_and_rates(rig: Rig, settings: Path, tmp_path: Path) -> 
         agents.close()
 
 
-def test_on_a_terminal_it_is_drawn_anew_until_interrupted(rig: Rig, settings: Path) -> None:
+@pytest.mark.parametrize("ending", ["q", "interrupt"])
+def test_on_a_terminal_it_is_drawn_anew_and_obeys_keys(rig: Rig, settings: Path, ending: str) -> None:
     rig.register("blue")
+    rig.report("blue", nodes_free=4, cores_free=8)
     ours, theirs = pty.openpty()
     command = [sys.executable, "-m", "rainbow.cli", "top", "--interval", "0.2"]
     process = subprocess.Popen(
@@ -85,7 +87,18 @@ def test_on_a_terminal_it_is_drawn_anew_until_interrupted(rig: Rig, settings: Pa
             said += os.read(ours, 65536)
         assert said.count(b"in the last minute") >= 3
         assert b"blue" in said
-        process.send_signal(2)
+        assert "░ 4/4".encode() in said
+        assert "████".encode() in said, "cores in use"
+        for key, shown in ((b"s", b"by name"), (b"p", b"paused"), (b"p", b"q quit"), (b" ", b"in the last minute")):
+            os.write(ours, key)
+            said = b""
+            while shown not in said and time.monotonic() < end:
+                said += os.read(ours, 65536)
+            assert shown in said
+        if ending == "q":
+            os.write(ours, b"q")
+        else:
+            process.send_signal(2)
         while True:
             try:
                 if not os.read(ours, 65536):

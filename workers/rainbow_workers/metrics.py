@@ -1,19 +1,21 @@
 """Metrics for Prometheus: read from the workers when they are asked for, so that the hot path only counts.
 
-Labels are bounded: workers, kinds of outcome, states of clusters; never names of jobs or users.
+Labels are bounded: workers, kinds of outcome, states, codes, names of clusters; never those of jobs or users.
 """
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import accumulate
 from typing import Any
 
 from rainbow import monitoring, topology
-from rainbow.brokers.base import Broker
 from rainbow.errors import InvalidSettings, RainbowError
+from rainbow_workers.records.seen import BOUNDS as START_BOUNDS
+from rainbow_workers.records.seen import Seen
 from rainbow_workers.scheduling.durations import BOUNDS, Durations
 from rainbow_workers.service import Service
 
@@ -31,7 +33,7 @@ def serve(service: Service, address: str) -> Callable[[], None]:
         from prometheus_client import CollectorRegistry
     except ImportError:
         raise InvalidSettings("metrics need prometheus-client: pip install 'rainbow-hpc[metrics]'") from None
-    depths = Depths(service.broker)
+    depths = Depths(service)
     registry = CollectorRegistry()
     registry.register(Collector(service, depths))
     end = monitoring.serve(
@@ -75,27 +77,40 @@ def unready(service: Service) -> str | None:
 
 
 class Depths(threading.Thread):
-    """Messages that wait in the shared queues, dead letters among them.
+    """Messages that wait in the shared queues, dead letters among them, and jobs that wait and run by the store.
 
-    Asked from time to time, so that a broker that does not answer delays no scrape.
+    Asked from time to time, so that a broker or store that does not answer delays no scrape.
     """
 
     EVERY = 5.0
     QUEUES = tuple(queue.name for queue in topology.core().queues)
 
-    def __init__(self, broker: Broker) -> None:
+    def __init__(self, service: Service) -> None:
         super().__init__(name="rainbow-depths", daemon=True)
-        self._broker = broker
+        self._service = service
         self._stopping = threading.Event()
         #: By queue; empty while they cannot be known.
         self.known: dict[str, int] = {}
+        #: Jobs that wait and run; empty while the store does not answer.
+        self.jobs: dict[str, int] = {}
+        #: Seconds that the store took for that; None while it does not answer.
+        self.store_seconds: float | None = None
 
     def run(self) -> None:
         while True:
             try:
-                self.known = {name: self._broker.stats(name).messages for name in self.QUEUES}
+                self.known = {name: self._service.broker.stats(name).messages for name in self.QUEUES}
             except RainbowError:  # of what is wrong with the broker the log is full already
                 self.known = {}
+            began = time.monotonic()
+            try:
+                tallies = self._service.store.jobs.tally().values()
+            except RainbowError:
+                self.jobs, self.store_seconds = {}, None
+            else:
+                self.store_seconds = time.monotonic() - began
+                counted = {"waiting": sum(t.waiting for t in tallies), "running": sum(t.running for t in tallies)}
+                self.jobs = counted
             if self._stopping.wait(self.EVERY):
                 return
 
@@ -114,6 +129,7 @@ class Collector:
         """The families of metrics, read from the workers now."""
         yield from self._broker_and_workers()
         yield from self._jobs_and_clusters()
+        yield from self._waits_and_use()
 
     def _broker_and_workers(self) -> Iterator[Any]:
         status, workers, now = self._service.broker.status, self._service.workers, time.monotonic()
@@ -137,6 +153,60 @@ class Collector:
         yield _stages(service.durations())
         refused = "Events about attempts that the cluster which sent them was never given."
         yield _counter("rainbow_events_refused", refused, service.refused_events())
+
+    def _waits_and_use(self) -> Iterator[Any]:
+        service, depths = self._service, self._depths
+        answers = depths.store_seconds
+        yield _gauge("rainbow_store_answers", "1 while the store answers.", answers is not None)
+        yield _gauge("rainbow_store_seconds", "Seconds that the store took for an answer.", answers or 0.0)
+        yield _gauge("rainbow_jobs_now", "Jobs that wait, and that are on clusters.", depths.jobs, "state")
+        oldest = None if service.room is None else service.room.oldest
+        age = 0.0 if oldest is None else max(0.0, time.time() - oldest)
+        yield _gauge("rainbow_waiting_oldest_seconds", "How long the oldest job that waits for room does.", age)
+        seen = [recorder.seen for recorder in service.recorders]
+        for name, text, label, counts in (
+            ("rainbow_refusals", "Dispatches that agents refused, by code.", "code", [s.refusals for s in seen]),
+            ("rainbow_ends", "Jobs that ended on clusters, by state.", "state", [s.ends for s in seen]),
+            ("rainbow_accepted", "Dispatches that agents accepted, by attempt.", "attempt", [s.accepted for s in seen]),
+        ):
+            yield _counter(name, text, sum(counts, Counter()), label)
+        yield from _starts(seen)
+        used, waiting = _use(service)
+        yield _gauge("rainbow_cluster_used_ratio", "Cores of a cluster that are in use, 0 to 1.", used, "cluster")
+        yield _gauge("rainbow_cluster_jobs_pending", "Jobs that wait on a cluster.", waiting, "cluster")
+
+
+def _starts(seen: Sequence[Seen]) -> Iterator[Any]:
+    from prometheus_client.core import HistogramMetricFamily, SummaryMetricFamily
+
+    waits: dict[str, tuple[int, float]] = {}
+    for cluster, (count, total) in (item for s in seen for item in s.waits.items()):
+        more, longer = waits.get(cluster, (0, 0.0))
+        waits[cluster] = count + more, total + longer
+    text = "Seconds from the submission of jobs to their start."
+    whole = HistogramMetricFamily("rainbow_start_seconds", text)
+    buckets = [sum(counts) for counts in zip(*(s.buckets for s in seen), strict=True)] or [0] * (len(START_BOUNDS) + 1)
+    bounds = [*map(str, START_BOUNDS), "+Inf"]
+    whole.add_metric([], list(zip(bounds, accumulate(buckets), strict=True)), sum(total for _, total in waits.values()))
+    yield whole
+    each = SummaryMetricFamily("rainbow_cluster_start_seconds", f"{text[:-1]}, by cluster.", labels=["cluster"])
+    for cluster, (count, total) in sorted(waits.items()):
+        each.add_metric([cluster], count, total)
+    yield each
+
+
+def _use(service: Service) -> tuple[dict[str, float], dict[str, float]]:
+    """Of each cluster, the part of its cores that is in use, and the jobs that wait there."""
+    world = service.world
+    used: dict[str, float] = {}
+    waiting: dict[str, float] = {}
+    with world.lock:
+        for name in world.clusters:
+            load = world.load(name)
+            waiting[name] = load.pending
+            if load.total.cores:
+                used[name] = min(1.0, max(0.0, 1 - load.free.cores / load.total.cores))
+    return used, waiting
 
 
 def _stages(durations: Durations) -> Any:

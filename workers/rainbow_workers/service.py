@@ -105,7 +105,7 @@ class ServiceOptions:
 class Service:
     def __init__(self, broker: Broker, store: Store, ring: KeyRing, options: ServiceOptions | None = None) -> None:
         self.broker = broker
-        self._store = store
+        self.store = self._store = store
         self._options = options or ServiceOptions()
         self._verifier = Verifier(ring)
         self._keys = ClusterKeys(lambda: self._verifier.ring)
@@ -122,7 +122,8 @@ class Service:
         self._fair_share = FairShare(store, self.world, o.waiting.shares)
         self._limits = Limits(store, self._fair_share.table)
         self._dispatchers: list[Dispatcher] = []
-        self._recorders: list[Recorder] = []
+        self.recorders: list[Recorder] = []
+        self.room: WaitingRoom | None = None
         self._mailbox = Mailbox(self._broker)
         self._cancelling = Cancelling(self._broker, store, self.world, self._follower, self._keys)
         self._former = FormerQueue(self._broker)
@@ -139,7 +140,7 @@ class Service:
             log.warning(warning, extra={"action": "store-warning"})
         for worker in self.workers:
             worker.start()
-        if self._recorders:
+        if self.recorders:
             self._former.start()
 
     def stop(self, grace: float = 15.0) -> None:
@@ -175,7 +176,7 @@ class Service:
 
     def refused_events(self) -> int:
         """How many events came from clusters that were never given the attempt."""
-        return sum(recorder.refused for recorder in self._recorders)
+        return sum(recorder.refused for recorder in self.recorders)
 
     def failed(self) -> BaseException | None:
         """What ended a worker that should still run: the process must end with it."""
@@ -249,7 +250,7 @@ class Service:
     def _waiting(self) -> Task:
         """Part of each process that schedules: what one puts into the waiting queues, any may take out."""
         decider = self._decider()
-        return WaitingRoom(
+        self.room = WaitingRoom(
             self._broker,
             self._store,
             self.world,
@@ -264,6 +265,7 @@ class Service:
             self._limits,
             audit=self._audit,
         )
+        return self.room
 
     def _dependents(self) -> Task:
         """Part of each process that schedules, as the waiting room is."""
@@ -335,7 +337,7 @@ class Service:
             max_depth=self._options.depth,
             in_order=lambda: self._former.empty,
         )
-        self._recorders.append(recorder)
+        self.recorders.append(recorder)
         return recorder
 
     def _registrar(self) -> Task:

@@ -12,11 +12,14 @@ import typer
 
 from rainbow.cli.options import Config, Json, Limit, Token
 from rainbow.cli.render import output
+from rainbow.cli.render.keys import pressed
 from rainbow.cli.session import client
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
+#: Characters of a bar.
+_BAR = 10
 _COLUMNS = ("cluster", "status", "nodes", "cores", "gpus", "queued", "pending", "running", "heard")
 
 
@@ -30,12 +33,12 @@ def top(
     token: Token = None,
     timeout: Limit = 30.0,
 ) -> None:
-    """Watch clusters, queues and rates; Ctrl-C ends it.
+    """Watch clusters, queues and rates; q or Ctrl-C ends it.
 
-    Free and whole resources of each cluster, jobs in its queue at the broker (`queued`), waiting and running there;
-    messages in rainbow's own queues, where the broker lets you look; jobs submitted, assigned, started and ended in the
-    last minute. Where the output is no terminal, one look after another is printed; with --json each is a document on a
-    line.
+    Free and whole resources of each cluster, with what is in use as bars; jobs in its queue at the broker (`queued`),
+    waiting and running there; messages in rainbow's own queues, where the broker lets you look; jobs submitted,
+    assigned, started and ended in the last minute. Keys: s sorts by the next column, p pauses, space looks at once.
+    Where the output is no terminal, one look after another is printed; with --json each is a document on a line.
 
     \b
     Example:
@@ -56,11 +59,14 @@ def top(
                     seen = overview.look(rainbow)
             from rich.live import Live
 
-            with Live(_drawn(seen), screen=True, auto_refresh=False) as live:
-                while True:
-                    time.sleep(interval)
-                    seen = overview.look(rainbow)
-                    live.update(_drawn(seen), refresh=True)
+            view = _View()
+            with pressed() as key, Live(_drawn(seen, view), screen=True, auto_refresh=False) as live:
+                due = time.monotonic() + interval
+                while not view.press(key(max(0.0, due - time.monotonic()))):
+                    if view.refresh or time.monotonic() >= due:
+                        seen = seen if view.paused else overview.look(rainbow)
+                        due = time.monotonic() + interval
+                    live.update(_drawn(seen, view), refresh=True)
         except KeyboardInterrupt:
             return
 
@@ -72,17 +78,47 @@ def _print(seen: Mapping[str, Any]) -> None:
     output.line(_rates(seen))
 
 
-def _drawn(seen: Mapping[str, Any]) -> RenderableType:
+class _View:
+    """What the keys have changed."""
+
+    _SORTS = ("queued", "name", "pending", "running", "free")
+
+    def __init__(self) -> None:
+        self.sort = self._SORTS[0]
+        self.paused = self.refresh = False
+
+    def press(self, key: str) -> bool:
+        """Obey a key (empty: none); whether that is the end."""
+        self.refresh = key == " "
+        if key == "p":
+            self.paused = not self.paused
+        elif key == "s":
+            self.sort = self._SORTS[(self._SORTS.index(self.sort) + 1) % len(self._SORTS)]
+        return key in ("q", "\x04")
+
+    def order(self, cluster: Mapping[str, Any]) -> tuple[float, str]:
+        """Most first, and names as they are."""
+        key = {"free": "cores_free"}.get(self.sort, self.sort)
+        return (0.0 if key == "name" else -(cluster[key] or 0.0)), cluster["name"]
+
+
+def _drawn(seen: Mapping[str, Any], view: _View) -> RenderableType:
     from rich.console import Group
     from rich.table import Table
     from rich.text import Text
 
     table = Table(*(c.upper() for c in _COLUMNS), box=None, header_style="bold")
-    for cluster in seen["clusters"]:
+    for cluster in sorted(seen["clusters"], key=view.order):
         style = {"drained": "yellow", "throttled": "yellow", "silent": "red"}.get(cluster["status"], "")
-        table.add_row(*("-" if cell is None else cell for cell in _row(cluster)), style=style)
+        cells = list(_row(cluster))
+        for at, kind in enumerate(("nodes", "cores", "gpus"), 2):
+            cells[at] = _bar(cluster[f"{kind}_free"], cluster[kind], cells[at])
+        table.add_row(*("-" if cell is None else cell for cell in cells), style=style)
     clock = time.strftime("%H:%M:%S", time.localtime(seen["at"]))
-    return Group(Text(f"rainbow  {clock}", style="bold"), Text(_rates(seen)), Text(_queues(seen)), Text(""), table)
+    title = f"rainbow  {clock}{'  paused' if view.paused else ''}"
+    keys = f"q quit   p {'go on' if view.paused else 'pause'}   s sort (by {view.sort})   space look now"
+    lines = (Text(title, style="bold"), Text(_rates(seen)), Text(_queues(seen)), Text(""))
+    return Group(*lines, table, Text(""), Text(keys, style="dim"))
 
 
 def _row(c: Mapping[str, Any]) -> tuple[str | None, ...]:
@@ -93,6 +129,14 @@ def _row(c: Mapping[str, Any]) -> tuple[str | None, ...]:
         *(None if c[key] is None else f"{c[key]:g}" for key in ("queued", "pending", "running")),
         output.age(c["heard_at"]),
     )
+
+
+def _bar(free: float | None, whole: float, text: str | None) -> str | None:
+    """What is in use, as a bar before the numbers."""
+    if text is None or free is None:
+        return text
+    used = round(_BAR * (1 - min(1.0, max(0.0, free / whole))))
+    return f"{'█' * used}{'░' * (_BAR - used)} {text}"
 
 
 def _of(free: float | None, whole: float) -> str | None:

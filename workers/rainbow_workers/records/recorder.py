@@ -25,6 +25,7 @@ from rainbow_workers.grants import Grant
 from rainbow_workers.headers import KIND, RECORDED, REGISTRATION
 from rainbow_workers.keys import ClusterKeys
 from rainbow_workers.records.run_times import RunTimes
+from rainbow_workers.records.seen import Seen
 from rainbow_workers.stores.base import Recorded, Sender, Store
 from rainbow_workers.worker import Task
 
@@ -54,6 +55,9 @@ class Recorder(Task):
     ) -> None:
         #: Events about attempts that their sender was never given.
         self.refused = 0
+        self.seen = Seen()
+        #: When jobs were submitted that started in the batch at hand.
+        self._submitted: dict[tuple[str, int], float] = {}
         self._audit = audit or Audit()
         self._broker = broker
         self._store = store
@@ -78,6 +82,7 @@ class Recorder(Task):
         senders: list[Sender | None] = []
         messages = self._order.begin(deliveries, consumer)
         self._says.clear()
+        self._submitted.clear()
         for delivery in deliveries:
             try:
                 if delivery.headers.get(KIND) in (barriers.BARRIER, barriers.MARKER):
@@ -96,6 +101,7 @@ class Recorder(Task):
             recorded = self._store.jobs.record(events, senders)
             self._refused(events, senders, recorded)
             self._failing.note(events, recorded)
+            self.seen.note(events, recorded, self._submitted)
             self._run_times.note(events, recorded)
             for result in recorded:
                 messages.extend(news(result))
@@ -189,6 +195,8 @@ class Recorder(Task):
         if event.state not in REPORTED:
             raise InvalidInput(f"an agent does not report the state {event.state}")
         granted = self._granted(event, sender)
+        if granted is not None and event.state == "running":
+            self._submitted[event.id, event.attempt] = granted.submitted_at
         element = (granted and granted.element) or (None, None)
         update = {
             "user": granted.user if granted else None,

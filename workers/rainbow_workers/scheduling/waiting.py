@@ -118,6 +118,8 @@ class WaitingRoom(Task):
         self._audit = audit or Audit()
         self._clock = clock
         self._window = Window()
+        #: When the oldest job in it was submitted, in seconds since 1970; None when there is none.
+        self.oldest: float | None = None
         self._consumer: Consumer | None = None
         #: What the last round saw: `relief` and `generation` of the cache.
         self._seen = (-1, -1)
@@ -168,6 +170,7 @@ class WaitingRoom(Task):
             self._release(consumer, now)
         if now >= self._tidy_at:
             self._tidy_at = now + _TIDY
+            self.oldest = self._window.oldest()
             self._give_way(consumer, now)
         if self._contended_at != (known := (self._window.version, self._world.generation)):
             self._contended_at = known

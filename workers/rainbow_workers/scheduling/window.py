@@ -84,6 +84,11 @@ class Window:
     def __iter__(self) -> Iterator[Entry]:
         return iter(list(self._entries.values()))
 
+    def oldest(self) -> float | None:
+        """When the job that came first was submitted; None when there is none."""
+        first = next(iter(self._entries.values()), None)
+        return None if first is None or first.pending.job is None else first.pending.job.submitted_at
+
     def get(self, pending: PendingJob) -> Entry | None:
         """The entry of this job, by this copy of it or another."""
         return self._entries.get(_whose(pending))
