@@ -37,6 +37,7 @@ PARTS: dict[str, tuple[str, str]] = {
     "startup": ("bench_startup", "run"),
     "waiting": ("bench_waiting", "run"),
     "web": ("bench_web", "run"),
+    "dependencies": ("bench_dependencies", "run"),
 }
 
 #: What others read from build/bench.json.

@@ -53,7 +53,10 @@ from rainbow.settings import Settings
 from rig import resources
 from servers import wait_until
 
-CLUSTERS = ("blue", "green", "red")
+#: Clusters of unequal size, by their nodes.
+CLUSTERS = {"blue": 2, "green": 4, "red": 8}
+#: Who submits.
+USERS = ("alice", "bob")
 #: Seconds until a dispatch that no agent takes comes back.
 DISPATCH_TIMEOUT = 20.0
 #: Seconds for all to come to an end once everything is well again.
@@ -223,7 +226,7 @@ class Yard:
         broker = self.proxy(*self.ports)
         clock, env = self.clock_of(name)
         graph = self.folder / f"{cluster}.json"
-        graph.write_text(json.dumps(resources(nodes=4, cores=4)))
+        graph.write_text(json.dumps(resources(nodes=CLUSTERS[cluster], cores=2)))
         config = self.site.write(
             name,
             {
@@ -262,10 +265,10 @@ class Yard:
         except RainbowError:
             return False
 
-    def client(self, proxy: Links | None = None, timeout: float = 30.0) -> Client:
+    def client(self, proxy: Links | None = None, timeout: float = 30.0, user: str = USERS[0]) -> Client:
         """Of an administrator, straight to the broker; of a user through `proxy`."""
         broker = self.broker_settings(proxy) if proxy else {"url": self.amqp_url()}
-        token = self.site.token("alice") if proxy else self.site.token("root", "admin")
+        token = self.site.token(user) if proxy else self.site.token("root", "admin")
         settings = {"broker": broker, "token": token, "keyring": str(self.folder / "none.json")}
         return Client(settings=Settings.model_validate(settings), timeout=timeout)
 
@@ -501,7 +504,8 @@ class Faults:
 
 
 class Load:
-    """Submits jobs until told to stop, each until the broker has confirmed it, and some once more; and cancels some."""
+    """Submits jobs of users until told to stop, each until the broker has confirmed it, and some once more; lets
+    some wait for others, and cancels some."""
 
     def __init__(self, yard: Yard, seed: int) -> None:
         self._rng = random.Random(seed)
@@ -516,7 +520,9 @@ class Load:
         self.submitted_at: dict[str, float] = {}
         #: Those that may be with the broker more than once: only a store that lost its data may run them again.
         self.repeated: set[str] = set()
-        self._recent: deque[dict[str, Any]] = deque(maxlen=40)
+        #: What a job waits for: the kind of its dependency, and the id.
+        self.waits: dict[str, tuple[str, str]] = {}
+        self._recent: dict[str, deque[dict[str, Any]]] = {user: deque(maxlen=20) for user in USERS}
         self.tries = 0
         self.problems: list[str] = []
 
@@ -532,23 +538,36 @@ class Load:
 
     def _run(self) -> None:
         try:
-            with self._yard.client(self._yard.submitter, timeout=8.0) as client:
+            with contextlib.ExitStack() as stack:
+                clients = {
+                    user: stack.enter_context(self._yard.client(self._yard.submitter, timeout=8.0, user=user))
+                    for user in USERS
+                }
                 while not self._stop.wait(self._rng.expovariate(4.0)):
-                    self._submit(client, [self._job() for _ in range(self._rng.choice((1, 1, 2, 5)))])
-                    if self.jobs and self._rng.random() < 0.1:
-                        self._cancel(client, self._rng.choice(list(self.jobs)[-10:]))
-                    if self._recent and self._rng.random() < 0.1:
-                        self._again(client, self._rng.choice(self._recent))
+                    user = self._rng.choice(USERS)
+                    client, recent = clients[user], self._recent[user]
+                    self._submit(client, recent, [self._job(recent) for _ in range(self._rng.choice((1, 1, 2, 5)))])
+                    if self._rng.random() < 0.1:
+                        self._cancel(client, self._rng.choice(list(recent)[-10:])["id"])
+                    if self._rng.random() < 0.1:
+                        self._again(client, self._rng.choice(recent))
         except Exception as exc:
             self.problems.append(f"the submitter ended: {exc!r}")
 
-    def _job(self) -> dict[str, Any]:
+    def _job(self, before: Sequence[dict[str, Any]]) -> dict[str, Any]:
+        """A job; some wait for one of those `before`."""
         code = self._rng.choice((0, 0, 0, 3))
         seconds = self._rng.choice((0.0, 0.1, 0.5, 0.5, 2.0, 6.0))
         line = f'printf "%s $RAINBOW_JOB_ID $RAINBOW_ATTEMPT\\n" {{}} >> {self._body}'
         script = f"{line.format('start')}; sleep {seconds}; {line.format('end')}; exit {code}"
+        job_id, more = str(uuid.UUID(int=self._rng.getrandbits(128), version=4)), {}
+        if before and self._rng.random() < 0.15:
+            kind, on = self._rng.choice(("afterok", "afterany")), self._rng.choice(before)["id"]
+            self.waits[job_id] = kind, on
+            more = {"dependency": f"{kind}:{on}"}
         return {
-            "id": str(uuid.UUID(int=self._rng.getrandbits(128), version=4)),
+            **more,
+            "id": job_id,
             "command": ["/bin/sh", "-c", script],
             "hold": 600,
             "priority": self._rng.choice((8, 16, 16, 24)),
@@ -557,7 +576,7 @@ class Load:
             "name": f"exit-{code}",
         }
 
-    def _submit(self, client: Client, jobs: Sequence[dict[str, Any]]) -> None:
+    def _submit(self, client: Client, recent: deque[dict[str, Any]], jobs: Sequence[dict[str, Any]]) -> None:
         self.submitted_at |= dict.fromkeys((job["id"] for job in jobs), time.time())
         while True:
             self.tries += 1
@@ -567,7 +586,7 @@ class Load:
             except RainbowError:
                 time.sleep(0.2)  # all of them again, with the same ids
                 self.repeated |= {job["id"] for job in jobs}
-        self._recent.extend(jobs)
+        recent.extend(jobs)
         for job in jobs:
             self.jobs[job["id"]] = int(job["name"].removeprefix("exit-"))
 
@@ -614,6 +633,20 @@ def _listens(pid: int) -> bool:
         return True
     caught = next(line for line in status.splitlines() if line.startswith("SigCgt:"))
     return bool(int(caught.split()[1], 16) >> (signal.SIGTERM - 1) & 1)
+
+
+def out_of_order(folder: Path, load: Load, unknown: set[str]) -> Iterator[str]:
+    """Jobs that started although what they wait for had not ended, or not well. What may run twice is left out."""
+    lines = (folder / "bodies").read_text().splitlines()
+    last = {(what, job): at for at, (what, job, _) in enumerate(line.split() for line in lines)}
+    first = {(what, job): at for at, (what, job, _) in reversed(list(enumerate(line.split() for line in lines)))}
+    for job, (kind, on) in load.waits.items():
+        began = first.get(("start", job))
+        if began is None or {job, on} & unknown:
+            continue
+        ended = last.get(("end", on), -1)
+        if began < max(ended, last.get(("start", on), -1)) or (kind == "afterok" and (ended < 0 or load.jobs[on])):
+            yield f"started too early: {job}, {kind} of {on} (exit code {load.jobs[on]})"
 
 
 class Tap:
@@ -703,6 +736,7 @@ def judge(yard: Yard, load: Load, tap: Tap, say: Callable[[str], None]) -> Verdi
     for job, attempts in starts.items():
         if len(attempts) > 1 and job not in unknown:
             problems.append(f"ran {len(attempts)} times: {job} as attempts {attempts}; {told.get(job)}")
+    problems += out_of_order(yard.folder, load, unknown)
     for job in wanted:
         record = records.get(job)
         if len(told.get(job, ())) > 1 and job not in unknown:
@@ -713,9 +747,12 @@ def judge(yard: Yard, load: Load, tap: Tap, say: Callable[[str], None]) -> Verdi
             continue
         code = load.jobs[job]
         good = {"failed" if code else "completed"} | ({"cancelled"} if job in load.cancelled else set())
+        if job in load.waits:
+            # It never can start, or the store has lost what it waits for.
+            good |= {"unsatisfiable", "invalid"}
         if record.state not in good:
             problems.append(f"ended wrongly: {job} {record.state}, should be {good}: {record!r}"[:700])
-        elif record.state != "cancelled" and (job not in ends or record.returncode != code):
+        elif record.state in ("completed", "failed") and (job not in ends or record.returncode != code):
             problems.append(f"{job} is said to be {record.state} with {record.returncode}, but its body did not end so")
     for program in yard.programs.values():
         program.look()
@@ -728,6 +765,7 @@ def judge(yard: Yard, load: Load, tap: Tap, say: Callable[[str], None]) -> Verdi
         "states": dict(Counter(r.state for r in records.values())),
         "attempts": dict(Counter(r.attempt for r in records.values())),
         "submissions tried": load.tries,
+        "waited for others": len(load.waits),
         "repeated": len(load.repeated),
         "dead": len(dead),
         "store lost": len(yard.forgotten),

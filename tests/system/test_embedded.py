@@ -181,6 +181,12 @@ def test_the_demo_shows_what_it_says(shell: Shell) -> None:
     shown = shell.run("demo").stdout
     for word in ("training on 2 gpus", "checkpoint written to nvme", "aqua refused", "needs 8 nodes, has 4"):
         assert word in shown
+    # Two users share the clusters: the second one's jobs do not wait for all of the first one's.
+    assert "median wait" in shown
+    rows = {line.split()[0]: line.split() for line in shown.splitlines() if line.startswith(("demo ", "guest "))}
+    assert rows["demo"][1] == "60"
+    assert rows["guest"][1] == "15"
+    assert float(rows["guest"][-2]) < float(rows["demo"][-2])
 
 
 @pytest.mark.timeout(300)

@@ -30,7 +30,7 @@ from rainbow_workers.scheduling.round import Round
 from rainbow_workers.scheduling.share_terms import SharePolicy, name_of
 from rainbow_workers.scheduling.window import Window
 from rainbow_workers.stores import StoreOptions, open_store
-from rainbow_workers.stores.base import Changes, Recorded
+from rainbow_workers.stores.base import Changes, Recorded, run_time_of
 from rig import resources
 
 SMALL = read_cached(simple(["true"], cores_per_task=1))
@@ -233,3 +233,23 @@ def test_usage_of_the_release_before_counts_for_the_default_account() -> None:
     site.store.shares.charge({"alice": 5.0}, int(site.now // 3600), 3600.0)
     site.fair_share.sync()
     assert site.fair_share.usage().users["default", "alice"] > 0
+
+
+def test_what_a_cluster_refused_is_not_charged() -> None:
+    site = Site(SharePolicy(half_life=1e12))
+    site.fair_share.sync()
+    job = Job("job", "alice", SMALL, frozenset({"*"}), 0.0)
+    cluster = next(iter(SECONDS))
+    site.fair_share.charge(job, cluster)
+    charged = site.fair_share.usage().users["default", "alice"]
+    site.fair_share.charge(job, cluster)
+    site.fair_share.refund(job, cluster)
+    assert site.fair_share.usage().users["default", "alice"] == pytest.approx(charged)
+    # What is left is put right as usual; what came back is nobody's run time.
+    site.store.shares.ran({"alice": 2.0, run_time_of("alice", cluster): 2.0})
+    site.now += 2.0
+    site.fair_share.sync()
+    left = site.fair_share.usage().users["default", "alice"]
+    site.fair_share.refund(job, cluster)
+    assert 0 < left < charged
+    assert site.fair_share.usage().users["default", "alice"] == pytest.approx(0.0, abs=1e-9)

@@ -142,7 +142,7 @@ def test_a_full_cluster_is_not_chosen_and_a_job_that_fits_nowhere_waits() -> Non
     world.apply(Changes(2, states={"red": state(0, pending=1)}))
     waits = decider.decide(job, 0.0, random.Random(1))
     assert (waits.status, waits.waits, waits.retry_in) == ("held", True, 0.0)
-    assert "2 cluster(s) fit" in str(waits.detail)
+    assert "each cluster that can run it is busy (2)" in str(waits.detail)
     world.apply(Changes(3, states={"blue": state(3)}))
     assert decider.decide(job, 0.0, random.Random(1)).cluster == "blue"
 

@@ -19,6 +19,7 @@ from rainbow.cli.render import output
 
 if TYPE_CHECKING:
     from rainbow.demo.jobs import Outcome
+    from rainbow.demo.sharing import Turn
 
 DataDir = Annotated[
     Path | None,
@@ -143,6 +144,7 @@ def demo(
     json_output: Json = False,
 ) -> None:
     """Show the main job: three clusters with different real resource graphs, and jobs that go where they can run.
+    Then two users submit more than there is room for, and share it.
 
     Everything runs on this machine and is gone afterwards.
 
@@ -151,19 +153,21 @@ def demo(
       rainbow demo
     """
     from rainbow.demo.run import run
+    from rainbow.demo.sharing import problems as unfair
 
     began = time.monotonic()
     with contextlib.ExitStack() as stack:
         folder = data_dir or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="rainbow-demo-")))
-        outcomes = run(folder, output.note)
+        outcomes, turns = run(folder, output.note)
     if json_output:
         output.document([_as_json(o) for o in outcomes])
     else:
         _show(outcomes)
-    problems = [f"{o.shown.title}: {p}" for o in outcomes for p in o.problems]
+        _show_turns(turns)
+    problems = [*(f"{o.shown.title}: {p}" for o in outcomes for p in o.problems), *unfair(turns)]
     for problem in problems:
         output.note(f"unexpected: {problem}")
-    output.note(f"{len(outcomes)} jobs in {time.monotonic() - began:.0f} s")
+    output.note(f"{len(outcomes) + sum(t.jobs for t in turns)} jobs in {time.monotonic() - began:.0f} s")
     if problems:
         raise typer.Exit(1)
 
@@ -171,6 +175,13 @@ def demo(
 def _show(outcomes: list[Outcome]) -> None:
     rows = [[o.shown.title, o.record.cluster, _ended(o), _output(o), "; ".join(_why(o))] for o in outcomes]
     output.table(["job", "cluster", "end", "output", "why"], rows, empty="no jobs")
+
+
+def _show_turns(turns: list[Turn]) -> None:
+    rows = [
+        [t.user, str(t.jobs), ", ".join(t.clusters), f"{t.median_wait:.1f} s", f"{t.last_start:.1f} s"] for t in turns
+    ]
+    output.table(["user", "jobs", "clusters", "median wait", "last start after"], rows, empty="no jobs")
 
 
 def _output(outcome: Outcome) -> str:

@@ -76,6 +76,7 @@ class Recorder(Task):
 
     def ready(self) -> None:
         self._follower.follow()
+        self._run_times.write()
 
     def handle(self, deliveries: Sequence[Delivery], consumer: Consumer) -> None:
         events: list[JobEvent] = []

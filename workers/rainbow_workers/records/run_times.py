@@ -37,14 +37,15 @@ class RunTimes:
             self._ran(record.user, seconds := max(0.001, ended - began))
             if record.cluster is not None:
                 self._ran(run_time_of(record.user, record.cluster), seconds)
-        self._write()
+        self.write()
 
     def _ran(self, name: str, seconds: float) -> None:
         old = self._means.get(name)
         self._means[name] = seconds if old is None else old + _WEIGHT * (seconds - old)
         self._changed.add(name)
 
-    def _write(self) -> None:
+    def write(self) -> None:
+        """Write what is new, at most once a second. Raises StoreUnavailable."""
         now = self._clock()
         if self._changed and now >= self._next:
             self._next = now + _EVERY

@@ -85,12 +85,30 @@ class FairShare:
         part, seconds, measured, _ = self._terms(job, cluster)
         cost = part * seconds
         with self._lock:
-            self._new[payer] = self._new.get(payer, 0.0) + cost
-            self._users[payer] = self._users.get(payer, 0.0) + cost
-            self._accounts[job.account] = self._accounts.get(job.account, 0.0) + cost
+            self._add(payer, cost)
             if not measured and cluster is not None and len(self._guessed) < _GUESSES:
                 parts, charged = self._guessed.get((payer, cluster), (0.0, 0.0))
                 self._guessed[payer, cluster] = parts + part, charged + cost
+
+    def refund(self, job: Job, cluster: str) -> None:
+        """The dispatch to `cluster` came back: the job did not run there."""
+        payer = job.payer
+        part, seconds, _, _ = self._terms(job, cluster)
+        with self._lock:
+            parts, charged = self._guessed.get((payer, cluster), (0.0, 0.0))
+            # What was charged is what was guessed then, on average of the jobs whose run time is still a guess.
+            cost = part * charged / parts if parts else part * seconds
+            if parts - part > 0:
+                self._guessed[payer, cluster] = parts - part, charged - cost
+            else:
+                self._guessed.pop((payer, cluster), None)
+            self._add(payer, -cost)
+
+    def _add(self, payer: Payer, cost: float) -> None:
+        account, _ = payer
+        self._new[payer] = self._new.get(payer, 0.0) + cost
+        self._users[payer] = self._users.get(payer, 0.0) + cost
+        self._accounts[account] = self._accounts.get(account, 0.0) + cost
 
     def _terms(self, job: Job, cluster: str | None) -> tuple[float, float, bool, Jobspec]:
         """The job's share of all clusters, how long it is expected to run, and whether that was measured."""

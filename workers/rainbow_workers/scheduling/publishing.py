@@ -79,6 +79,8 @@ class Publishing:
             known = pending.refusal or decision
             if known is not None:
                 self.outcomes[known.status] += 1
+            if pending.back and pending.job is not None and self._fair_share is not None:
+                self._fair_share.refund(pending.job, pending.back)
             if decision is not None and decision.status == "assigned":
                 outcome = next(outcomes)
                 if pending.refusal is not None:
