@@ -88,6 +88,16 @@ def test_as_cromwell_does(call: Call, tmp_path: Path) -> None:
     assert found[1] not in call("squeue", "-j", found[1], "-h").stdout
 
 
+def test_an_array(call: Call, tmp_path: Path) -> None:
+    script = "#!/bin/sh\n#SBATCH -a 0-3:3\n#SBATCH -o out-%a\necho $SLURM_ARRAY_TASK_ID of $SLURM_ARRAY_TASK_MAX\n"
+    number = call("sbatch", "--parsable", "-n", "1", text=script).stdout.strip()
+    whole = f"{number}_[0-3:3]"
+    eventually(lambda: state(call, whole) == "CD", 40, every=0.5)
+    assert (tmp_path / "out-3").read_text() == "3 of 3\n"
+    shown = call("squeue", "-h", "-t", "all", "-o", "%i %t", "-j", f"{number},{number}_3").stdout.splitlines()
+    assert shown == [f"{whole} CD", f"{number}_3 CD"]
+
+
 def test_what_a_script_cannot_have_and_what_is_not_there(call: Call, tmp_path: Path) -> None:
     (tmp_path / "ok.sh").write_text("#!/bin/sh\n#SBATCH --ignore-unsupported --mem=1G\ntrue\n")
     parsable = call("sbatch", "--parsable", "-n", "1", "ok.sh", "--not-ours").stdout.strip()

@@ -109,6 +109,23 @@ def test_a_job_from_submission_to_output(web: Web) -> None:
     assert job in [j["id"] for j in api.get("/v1/jobs", params={"state": "completed"}).json()["jobs"]]
 
 
+def test_an_array(web: Web) -> None:
+    array = web.submit(command=["sh", "-c", "echo point $SLURM_ARRAY_TASK_ID"], array="1-3%2")
+    record = web.ended(array)
+    assert (record["state"], record["indices"], record["counts"]) == ("completed", "1-3%2", {"completed": 3})
+    api = web.api()
+    element = api.get(f"/v1/jobs/{array}[2]").json()
+    assert (element["array"], element["index"], element["state"]) == (array, 2, "completed")
+    assert api.get(f"/v1/jobs/{array}[2]/output").json()["stdout"] == "point 2\n"
+    assert api.get(f"/v1/jobs/{array}[9]").status_code == 404
+    listed = api.get("/v1/jobs", params={"array": array}).json()["jobs"]
+    assert sorted(job["index"] for job in listed) == [1, 2, 3]
+    assert element["id"] not in [job["id"] for job in api.get("/v1/jobs").json()["jobs"]]
+    wrong = api.post("/v1/jobs", json={**JOB, "array": "1-5:0"})
+    assert (wrong.status_code, wrong.json()["error"]["code"]) == (400, "invalid")
+    assert array in web.person().get(f"/jobs/{array}").text
+
+
 def test_jobs_page_by_page(web: Web) -> None:
     answer = web.api().post("/v1/jobs", json={"jobs": [{**JOB, "name": "paged"}] * 7})
     ids = {job["id"] for job in answer.json()["jobs"]}
