@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from rainbow.brokers import redact
 from rainbow.client.rpc import Rpc
@@ -111,6 +112,8 @@ def _broker(agent: Agent, within: float) -> Iterator[Finding]:
             yield Finding("registrar", False, text, 1)
         else:
             yield Finding("registrar", True, f"release {answer.get('version', '?')} answers")
+        if not agent.registrar.registered:
+            yield from _name(agent.cluster, rpc.call({"op": "clusters", "version": 1}, timeout=within))
     except TimedOut as exc:
         if broker is not None and not broker.status.connected:
             yield _wrong("broker", BrokerUnavailable(f"{url} cannot be reached: is it running, is the URL right?"))
@@ -121,6 +124,15 @@ def _broker(agent: Agent, within: float) -> Iterator[Finding]:
     finally:
         if broker is not None:
             broker.close()
+
+
+def _name(cluster: str, listed: Mapping[str, Any]) -> Iterator[Finding]:
+    """The name of a cluster that was not registered from this state folder must be free."""
+    if any(known.get("name") == cluster for known in listed.get("clusters", ())):
+        text = (
+            f"cluster {cluster} is registered by somebody else: choose another name, use the state folder that it was "
+        )
+        yield Finding("name", False, f"{text}registered from, or have an admin delete it first", 1)
 
 
 def _wrong(what: str, exc: RainbowError) -> Finding:

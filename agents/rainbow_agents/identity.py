@@ -63,7 +63,7 @@ def _check_place(state_dir: Path) -> None:
         machine = Path("/etc/machine-id").read_text().strip()
     except OSError:
         machine = ""
-    here = f"{machine} {(state_dir / 'identity').stat().st_ino}"
+    here = f"{machine} {(state_dir / 'identity').stat().st_ino}".strip()
     if write_once(state_dir / "place", here) != here:
         raise InvalidSettings(
             f"state folder {state_dir} is a copy: its jobs and its registration belong to the agent that it was copied "

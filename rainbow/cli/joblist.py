@@ -149,7 +149,7 @@ FIELDS: Mapping[str, Callable[[JobRecord], Any]] = {
     "short": lambda j: j.id[:8],
     "name": lambda j: j.name,
     "state": lambda j: j.state,
-    "cluster": lambda j: j.cluster,
+    "cluster": records.where,
     "attempt": lambda j: j.attempt,
     "user": lambda j: j.user,
     "flux_id": lambda j: j.flux_id,

@@ -46,6 +46,8 @@ class ClusterView(OpenWire):
             return "drained"
         if not self.alive:
             return "silent"
+        if self.state.get("closed"):
+            return "closed"
         return "throttled" if self.throttled else "alive"
 
 

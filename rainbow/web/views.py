@@ -31,6 +31,8 @@ def attention(seen: Mapping[str, Any]) -> list[str]:
             found.append(f"{name} is silent: no heartbeat of its agent. Check `rainbow-agent check` there.")
         elif cluster["status"] == "throttled":
             found.append(f"{name} is throttled: jobs fail there at once. See `rainbow jobs --cluster {name}`.")
+        elif cluster["status"] == "closed":
+            found.append(f"{name} is closed: no job would start there now. `rainbow clusters {name}` says why.")
         elif cluster["status"] == "drained":
             found.append(f"{name} is drained: `rainbow clusters resume {name}` lets jobs in again.")
     dead = seen["queues"].get("rainbow.dead")

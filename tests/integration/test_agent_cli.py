@@ -93,6 +93,13 @@ def test_check_says_what_is_wrong(rig: Rig, tmp_path: Path, changes: dict[str, A
     assert wrong[0].exit_code != 0
 
 
+def test_check_says_that_the_name_is_anothers(rig: Rig, tmp_path: Path) -> None:
+    rig.register("blue")
+    [wrong] = [f for f in examine(lambda: settings(rig, tmp_path, "blue")) if not f.ok]
+    assert (wrong.what, wrong.exit_code) == ("name", 1)
+    assert "cluster blue is registered by somebody else" in wrong.detail
+
+
 def test_check_without_settings() -> None:
     def broken() -> Any:
         raise InvalidSettings("rainbow-config.yaml is not YAML (line 3)")

@@ -278,6 +278,9 @@ def test_a_job_that_is_held_is_shown_as_held(rainbow: Rainbow, sh: Shell) -> Non
     text = sh(f"explain {job}").out
     assert len([line for line in text.splitlines() if "  held  " in line]) == 1
     assert "too late" not in text
+    assert "held on" not in text
+    assert "chosen" not in text
+    assert sh("jobs --format '{state} {cluster}'").out == "held -\n"
 
 
 # -- templates, lists that stay, standard input ----------------------------------------------------------

@@ -7,7 +7,9 @@ from collections.abc import Iterator
 
 import pytest
 
+from rainbow.client import ClusterView
 from rainbow.jobspec import simple
+from rainbow.models.wire import parse
 from rig import Rig, eventually
 
 
@@ -33,6 +35,8 @@ def test_a_closed_cluster_comes_last_and_explain_says_why(rig: Rig) -> None:
     job = rig.submit(command=["true"], selection={"name": "first"})["id"]
     answer = eventually(lambda: (rig.job(job) or {}).get("answer"))
     assert answer["reasons"]["blue"] == {"code": "closed", "detail": "queue batch is stopped"}
+    known = rig.rpc.call({"op": "clusters"})["clusters"]
+    assert {c["name"]: parse(ClusterView, c).status for c in known} == {"blue": "closed", "red": "alive"}
     rig.report("red", closed="the agent is executor-down")
     eventually(lambda: where(rig) == "blue")
     rig.report("blue", closed="")

@@ -75,11 +75,9 @@ def show(record: JobRecord) -> None:
         (cluster, "matches" if cluster in (answer.get("clusters") or ()) else "-", *_reason(reasons.get(cluster)))
         for cluster in sorted({*reasons, *(answer.get("clusters") or ())})
     ]
-    if record.cluster:
-        rows = [
-            (name, "chosen" if name == record.cluster else matches, code, detail)
-            for name, matches, code, detail in rows
-        ]
+    chosen = records.where(record)
+    if chosen:
+        rows = [(name, "chosen" if name == chosen else matches, code, detail) for name, matches, code, detail in rows]
     if rows:
         output.line("")
         output.table(("cluster", "match", "reason", "detail"), rows, empty="")

@@ -271,5 +271,5 @@ _COLOURS = {
     **dict.fromkeys(("completed", "alive", "ok"), 32),
     "running": 36,
     **dict.fromkeys(("failed", "lost", "silent", "problem"), 31),
-    **dict.fromkeys(("no-match", "unsatisfiable", "cancelled", "drained", "throttled"), 33),
+    **dict.fromkeys(("no-match", "unsatisfiable", "cancelled", "drained", "closed", "throttled"), 33),
 }

@@ -22,7 +22,7 @@ def table(records: Iterable[JobRecord]) -> None:
             label(r),
             r.name,
             r.state,
-            r.cluster,
+            where(r),
             r.attempt if r.attempt > 1 else None,
             r.user,
             output.age(began(r)),
@@ -53,6 +53,11 @@ def lines(found: Iterable[JobRecord], show: Callable[[JobRecord], str]) -> None:
     """Print a line for each job."""
     for record in found:
         output.line(show(record))
+
+
+def where(record: JobRecord) -> str | None:
+    """The cluster that the job is on; None for one that is held, whichever refused it last."""
+    return None if record.state == "held" else record.cluster
 
 
 def began(record: JobRecord) -> float | None:
@@ -92,10 +97,11 @@ def why(record: JobRecord) -> str | None:
 
 def line(record: JobRecord) -> str:
     """A change of a job in one line."""
-    where = f" on {record.cluster}" if record.cluster else ""
+    place = where(record)
+    on = f" on {place}" if place else ""
     attempt = f" (attempt {record.attempt})" if record.attempt > 1 else ""
     reason = why(record)
-    return f"{label(record)}  {record.state}{where}{attempt}" + (f": {reason}" if reason else "")
+    return f"{label(record)}  {record.state}{on}{attempt}" + (f": {reason}" if reason else "")
 
 
 def details(record: JobRecord) -> None:
@@ -105,7 +111,7 @@ def details(record: JobRecord) -> None:
             "array": record.indices or (None if record.array is None else label(record)),
             "name": record.name,
             "state": record.state,
-            "cluster": record.cluster,
+            "cluster": where(record),
             "attempt": record.attempt or None,
             "user": record.user,
             "flux id": record.flux_id,
