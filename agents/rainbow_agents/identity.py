@@ -53,6 +53,10 @@ class Registration:
         return made
 
 
+_MACHINE_ID = Path("/etc/machine-id")
+"""Many containers have none."""
+
+
 def _check_place(state_dir: Path) -> None:
     """Refuse a copy of a state folder: two agents with one identity would end each other's held jobs.
 
@@ -60,7 +64,7 @@ def _check_place(state_dir: Path) -> None:
         InvalidSettings: The folder was copied, or moved to another host.
     """
     try:
-        machine = Path("/etc/machine-id").read_text().strip()
+        machine = _MACHINE_ID.read_text().strip()
     except OSError:
         machine = ""
     here = f"{machine} {(state_dir / 'identity').stat().st_ino}".strip()

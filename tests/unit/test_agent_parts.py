@@ -106,6 +106,11 @@ class TestIdentity:
         (tmp_path / "copy" / "place").unlink()
         assert Identity(tmp_path / "copy").name == first.name
 
+    def test_a_host_without_a_machine_id_finds_its_folder_again(self, tmp_path: Path, monkeypatch: Any) -> None:
+        monkeypatch.setattr("rainbow_agents.identity._MACHINE_ID", tmp_path / "missing")
+        first = Identity(tmp_path / "state")
+        assert Identity(tmp_path / "state").name == first.name
+
     def test_owner_tells_nothing_of_the_identity(self, tmp_path: Path) -> None:
         identity = Identity(tmp_path)
         assert identity.owner not in identity.name
