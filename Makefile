@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 WORKERS ?= 4
 SHELL := /bin/bash
 
-.PHONY: help demo test lint docs man bench simulate long-run faults contract-rabbitmq4 chaos oracle format clean
+.PHONY: help demo test lint docs pictures man bench simulate long-run faults contract-rabbitmq4 chaos oracle format clean
 
 help: ## List the targets
 	@sed -nE 's/^([a-z0-9-]+):[^#]*## (.*)/\1\t\2/p' $(firstword $(MAKEFILE_LIST)) | expand -t 20
@@ -39,6 +39,10 @@ lint: $(VENV)/.dev ## Run ruff, mypy and import-linter
 
 docs: $(VENV)/.dev ## Build the documentation site in build/docs; a broken link fails
 	$(BIN)/sphinx-build -q -W --keep-going -c docs/site -b html docs build/docs
+
+pictures: $(VENV)/.dev ## Take the pictures of the console and of top that the documents show
+	./tests/ensure-servers
+	PYTHONPATH=tests/support $(BIN)/python tests/support/pictures.py docs/pictures
 
 man: $(VENV)/.run ## Write the manual pages into build/man
 	$(BIN)/python docs/man.py build/man

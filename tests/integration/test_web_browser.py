@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -23,17 +22,17 @@ from rig import Rig, eventually
 from webserver import serve
 
 sync_api = pytest.importorskip("playwright.sync_api", reason="no playwright: it is in the test group")
+pictures = pytest.importorskip("pictures")
 axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="no axe: it is in the test group")
 
-_BROWSERS = ("chromium", "chromium-headless-shell", "chromium-browser", "google-chrome")
 _WAIT_MS = 60_000
 
 
 @pytest.fixture
 def browser() -> Iterator[Any]:
-    found = next((path for name in _BROWSERS if (path := shutil.which(name))), None)
+    found = pictures.browser_program()
     if found is None:
-        pytest.skip(f"no browser: install one of {', '.join(_BROWSERS)}")
+        pytest.skip(f"no browser: install one of {', '.join(pictures.BROWSERS)}")
     with sync_api.sync_playwright() as playwright:
         made = playwright.chromium.launch(executable_path=found, args=["--no-sandbox"], timeout=_WAIT_MS)
         yield made
