@@ -1,7 +1,8 @@
 """`make bench`: runs the parts, prints a table, writes build/bench.json, and with --plot build/bench.png.
 
 Every figure is a ratio, or a time that is read beside another of the same run: machines differ, and drift.
-A key whose part was not run, or cannot be run here (Flux), is null.
+A key whose part was not run, or cannot be run here (Flux), is null. Each part is written when it is done, with the
+machine's load beside it (`<part>_load`, the mean of the last minute): one that fails takes no other's figures away.
 """
 
 from __future__ import annotations
@@ -9,8 +10,10 @@ from __future__ import annotations
 import argparse
 import importlib
 import json
+import os
 import sys
 import time
+import traceback
 from collections.abc import Callable
 from pathlib import Path
 
@@ -74,27 +77,40 @@ def main() -> int:
     parser.add_argument("--only", action="append", choices=[*PARTS], help="one part; may be repeated")
     parser.add_argument("--plot", action="store_true", help="draw build/bench.png")
     arguments = parser.parse_args()
-    figures: dict[str, float | None] = dict.fromkeys(KEYS)
-    for part in arguments.only or PARTS:
-        module, function = PARTS[part]
-        began = time.monotonic()
-        run: Callable[[], dict[str, float | None]] = getattr(importlib.import_module(module), function)
-        found = run()
-        figures |= found
-        print(f"{part} ({time.monotonic() - began:.0f} s)")
-        for name, value in found.items():
-            print(f"  {name:36} {'-' if value is None else f'{value:12.3f}'}", flush=True)
     target = Path("build/bench.json")
     target.parent.mkdir(exist_ok=True)
+    figures: dict[str, float | None] = dict.fromkeys(KEYS)
     if arguments.only and target.exists():
-        figures = {**json.loads(target.read_text()), **{k: v for k, v in figures.items() if v is not None}}
-    target.write_text(json.dumps(figures, indent=2, sort_keys=True) + "\n")
+        figures |= json.loads(target.read_text())
+    failed = [part for part in arguments.only or PARTS if not _measured(part, figures, target)]
     print(f"written to {target}")
+    if failed:
+        print(f"without figures: {', '.join(failed)}", file=sys.stderr)
     if arguments.plot:
         from plot import draw
 
         draw(figures, Path("build/bench.png"))
-    return 0
+    return 1 if failed else 0
+
+
+def _measured(part: str, figures: dict[str, float | None], target: Path) -> bool:
+    """Run a part and write what it found into `figures` and `target`. Returns False where it failed."""
+    module, function = PARTS[part]
+    began = time.monotonic()
+    try:
+        run: Callable[[], dict[str, float | None]] = getattr(importlib.import_module(module), function)
+        found = run()
+    except Exception:
+        print(f"{part}: failed after {time.monotonic() - began:.0f} s", file=sys.stderr)
+        traceback.print_exc()
+        return False
+    load = os.getloadavg()[0]
+    figures |= {**found, f"{part}_load": round(load, 2)}
+    target.write_text(json.dumps(figures, indent=2, sort_keys=True) + "\n")
+    print(f"{part} ({time.monotonic() - began:.0f} s, load {load:.1f})")
+    for name, value in found.items():
+        print(f"  {name:36} {'-' if value is None else f'{value:12.3f}'}", flush=True)
+    return True
 
 
 if __name__ == "__main__":

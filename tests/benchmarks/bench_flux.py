@@ -67,6 +67,7 @@ print(json.dumps({"per_s": count / wall, "cpu_us": (time.process_time() - cpu) /
 def run() -> dict[str, float | None]:
     if shutil.which("flux") is None:
         return {"flux_ratio": None}
+    _need_bindings()
     with (
         tempfile.TemporaryDirectory(prefix="rainbow-bench-", ignore_cleanup_errors=True) as folder,
         rabbitmq() as amqp_url,
@@ -80,12 +81,29 @@ def run() -> dict[str, float | None]:
             agents.close()
 
 
+def _paths() -> str:
+    """A PYTHONPATH that has Flux's bindings."""
+    shown = subprocess.run(["flux", "env", "printenv", "PYTHONPATH"], capture_output=True, text=True, check=True)
+    return os.pathsep.join([*(p for p in sys.path if p), *shown.stdout.strip().split(":")])
+
+
+def _need_bindings() -> None:
+    tried = subprocess.run(
+        [sys.executable, "-c", "import flux.job"],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": _paths()},
+    )
+    if tried.returncode:
+        why = tried.stderr.strip().splitlines()[-1]
+        raise RuntimeError(f"this Python cannot import Flux's bindings: {why}: `pip install -e '.[flux]'`")
+
+
 @contextlib.contextmanager
 def _flux(folder: Path) -> Iterator[Instance]:
     kept = os.environ.copy()
     instance = Instance(folder, cores=64, nodes=64)
-    shown = subprocess.run(["flux", "env", "printenv", "PYTHONPATH"], capture_output=True, text=True, check=True)
-    os.environ["PYTHONPATH"] = os.pathsep.join([*(p for p in sys.path if p), *shown.stdout.strip().split(":")])
+    os.environ["PYTHONPATH"] = _paths()
     os.environ["FLUX_URI"] = instance.uri
     try:
         yield instance
