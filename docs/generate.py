@@ -26,9 +26,17 @@ import rainbow_workers
 REFERENCE = Path(__file__).parent / "reference"
 
 
-def asyncapi() -> str:
-    render: Callable[[], str] = runpy.run_path(str(Path(__file__).with_name("asyncapi.py")))["render"]
-    return render()
+def _beside(file: str, function: str = "render") -> Callable[[], str]:
+    """A function of a file beside this one."""
+
+    def made() -> str:
+        render: Callable[[], str] = runpy.run_path(str(Path(__file__).with_name(file)))[function]
+        return render()
+
+    return made
+
+
+asyncapi = _beside("asyncapi.py")
 
 
 # -- the command line ------------------------------------------------------------------------------------------
@@ -654,6 +662,9 @@ PAGES: Mapping[str, Callable[[], str]] = {
     "cli.md": cli,
     "settings.md": settings,
     "errors.md": errors,
+    "http-api.md": _beside("openapi.py", "page"),
+    "metrics.md": _beside("metrics.py"),
+    "openapi.yaml": _beside("openapi.py"),
     "flux-options.md": flux_options,
     "plugins.md": plugins,
     "python.md": python,

@@ -125,7 +125,7 @@ def test_every_metric_that_is_named_exists(tmp_path: Path) -> None:
         assert panel["targets"], panel["title"]
         used |= {n for target in panel["targets"] for n in names_in(target["expr"])}
     assert used <= known, used - known
-    page = (MONITORING.parents[1] / "how-to" / "monitor-rainbow.md").read_text()
+    page = (MONITORING.parents[1] / "reference" / "metrics.md").read_text()
     documented = set(re.findall(r"^\| `(rainbow_\w+)`", page, re.MULTILINE))
     families = {re.sub(r"_(created|bucket|count|sum)$", "", n) for n in known}
     assert documented <= families | {"rainbow_web_requests_total"}
