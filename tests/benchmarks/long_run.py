@@ -18,6 +18,7 @@ import uuid
 from collections import Counter
 from pathlib import Path
 
+import style
 from bench_heartbeats import _memory_mb
 from processes import Site
 from rainbow import codec, topology
@@ -141,18 +142,10 @@ def _up(client: Client) -> bool:
 
 
 def draw(memory: dict[str, list[float]], target: Path) -> None:
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
-    chart, axes = pyplot.subplots(figsize=(8, 4))
+    figure, axes = style.chart(8, 4)
     for name, values in memory.items():
         if name != "jobs":
             axes.plot([n / 1e6 for n in memory["jobs"]], values, label=name)
     axes.set(xlabel="million jobs ended", ylabel="MB resident", ylim=(0, None), title="Memory in a long run")
-    axes.grid(visible=True, alpha=0.3)
-    axes.legend(ncols=2, fontsize="small")
-    chart.tight_layout()
-    chart.savefig(target)
-    pyplot.close(chart)
+    axes.legend(ncols=2)
+    style.save(figure, target)

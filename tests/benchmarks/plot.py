@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
+import style
+
 #: Key -> (bar, whether more is better): what the project holds itself to.
 BARS: dict[str, tuple[float, bool]] = {
     "relay_ratio": (0.8, True),
@@ -25,12 +27,7 @@ BARS: dict[str, tuple[float, bool]] = {
 
 def draw(figures: Mapping[str, float | None], target: Path) -> None:
     """Write a PNG to `target`."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
-    chart, (left, right) = pyplot.subplots(1, 2, figsize=(13, 5))
+    figure, (left, right) = style.chart(13, 5, 2)
     nodes = [n for n in (100, 1000, 10_000, 100_000) if figures.get(f"nodes_{n}_new_us") is not None]
     left.loglog(nodes, [figures[f"nodes_{n}_new_us"] for n in nodes], "o-", label="new request, one cluster of n nodes")
     left.loglog(nodes, [figures[f"nodes_{n}_load_us"] for n in nodes], "s-", label="loading its R")
@@ -39,7 +36,6 @@ def draw(figures: Mapping[str, float | None], target: Path) -> None:
     left.loglog(clusters, asked, "^-", label="new request, n clusters")
     left.set(xlabel="n", ylabel="µs", title="Cost of matching")
     left.legend()
-    left.grid(visible=True, which="both", alpha=0.3)
 
     shown = {key: figures[key] for key in BARS if figures.get(key) is not None}
     # 1 is the bar; right of it is better, whichever way the figure counts.
@@ -51,7 +47,5 @@ def draw(figures: Mapping[str, float | None], target: Path) -> None:
     right.set(xscale="log", title="Figures over their bars (1 is the bar, more is better)")
     for row, value in enumerate(shown.values()):
         right.text(margins[row], row, f" {value:.3g}", va="center")
-    chart.tight_layout()
-    chart.savefig(target, dpi=110)
-    pyplot.close(chart)
+    style.save(figure, target)
     print(f"drawn to {target}")

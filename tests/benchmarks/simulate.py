@@ -25,6 +25,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+import style
 from rainbow.jobspec import read
 from rainbow.jobspec.dialects.simple import simple
 from rainbow.jobspec.request import Demand
@@ -231,12 +232,7 @@ def _poisson(rng: random.Random, mean: float) -> int:
 
 
 def draw(results: dict[str, list[dict[str, float]]], target: Path) -> None:
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
-    chart, (left, right) = pyplot.subplots(1, 2, figsize=(11, 4.2))
+    figure, (left, right) = style.chart(11, 4.2, 2)
     for selection, rows in results.items():
         x = [row["clusters"] for row in rows]
         left.loglog(x, [row["decide_us_median"] for row in rows], "o-", label=f"{selection}: median")
@@ -245,11 +241,8 @@ def draw(results: dict[str, list[dict[str, float]]], target: Path) -> None:
     left.set(xlabel="clusters", ylabel="µs", title="A decision, known kind of job", ylim=(1, 1000))
     right.set(xlabel="clusters", ylabel="%", title="Jobs that start at once", ylim=(0, 102))
     for axes in (left, right):
-        axes.grid(visible=True, which="both", alpha=0.3)
         axes.legend()
-    chart.tight_layout()
-    chart.savefig(target)
-    pyplot.close(chart)
+    style.save(figure, target)
 
 
 def main(arguments: list[str]) -> int:

@@ -89,7 +89,7 @@ def test_on_a_terminal_it_is_drawn_anew_and_obeys_keys(rig: Rig, settings: Path,
         assert b"blue" in said
         assert "░ 4/4".encode() in said
         assert "████".encode() in said, "cores in use"
-        for key, shown in ((b"s", b"by name"), (b"p", b"paused"), (b"p", b"q quit"), (b" ", b"in the last minute")):
+        for key, shown in ((b"s", b"by pending"), (b"p", b"paused"), (b"p", b"q quit"), (b" ", b"in the last minute")):
             os.write(ours, key)
             said = b""
             while shown not in said and time.monotonic() < end:

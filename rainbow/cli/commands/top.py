@@ -81,7 +81,7 @@ def _print(seen: Mapping[str, Any]) -> None:
 class _View:
     """What the keys have changed."""
 
-    _SORTS = ("queued", "name", "pending", "running", "free")
+    _SORTS = ("queued", "pending", "name", "running", "free")
 
     def __init__(self) -> None:
         self.sort = self._SORTS[0]
