@@ -56,6 +56,11 @@ def use(provider: Any) -> None:
     _state.tracer = None if provider is None else provider.get_tracer("rainbow")
 
 
+def is_wanted() -> bool:
+    """Whether the variables ask for traces."""
+    return _state.wanted
+
+
 def is_on() -> bool:
     """Whether spans are recorded here."""
     return _state.tracer is not None or _state.wanted or _SDK in sys.modules

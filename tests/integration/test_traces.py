@@ -18,6 +18,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from agentrig import Agents, shell
 from rainbow import tracing
 from rainbow.brokers import ConnectOptions, connect
+from rainbow.cli.commands import checks
 from rainbow.client import Client
 from rainbow.errors import Unroutable
 from rainbow.settings import Settings
@@ -246,3 +247,16 @@ def test_an_agent_that_starts_again_keeps_the_trace(tmp_path: Path) -> None:
     second.close()
     assert row is not None
     assert (row.trace, row.started_at) == (THEIRS, 5.0)
+
+
+def test_doctor_says_what_is_missing_for_traces(monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = Settings.model_validate({"scheduler": {"metrics": "127.0.0.1:9100"}})
+    monkeypatch.setattr(tracing._state, "wanted", True)
+    assert [(c.name, c.ok) for c in checks._extras(settings)] == [("metrics", True), ("traces", True)]
+    monkeypatch.setattr(checks, "_importable", lambda module: False)
+    assert [(c.name, c.advice) for c in checks._extras(settings)] == [
+        ("metrics", "pip install 'rainbow-hpc[metrics]'"),
+        ("traces", "pip install 'rainbow-hpc[otel]'"),
+    ]
+    monkeypatch.setattr(tracing._state, "wanted", False)
+    assert list(checks._extras(Settings())) == []

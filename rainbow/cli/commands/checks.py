@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -340,4 +341,26 @@ def _flux(settings: Settings) -> Iterator[Check]:
     yield Check("flux", True, first or program)
 
 
-_ALL: tuple[Callable[[Settings], Iterator[Check]], ...] = (_broker, _store, _keys, _tokens, _flux)
+def _extras(settings: Settings) -> Iterator[Check]:
+    """What was asked for, and is not installed: traces, metrics."""
+    from rainbow import tracing
+
+    wanted = {
+        "metrics": (settings.scheduler.metrics or settings.agent.metrics, "prometheus_client", "metrics"),
+        "traces": (tracing.is_wanted(), "opentelemetry.exporter.otlp.proto.http", "otel"),
+    }
+    for name, (asked, module, extra) in wanted.items():
+        if asked and not _importable(module):
+            yield Check(name, False, f"{module} is not installed", f"pip install 'rainbow-hpc[{extra}]'")
+        elif asked:
+            yield Check(name, True, f"on ({asked})" if isinstance(asked, str) else "on, by the variables OTEL_*")
+
+
+def _importable(module: str) -> bool:
+    try:
+        return find_spec(module) is not None
+    except ModuleNotFoundError:
+        return False
+
+
+_ALL: tuple[Callable[[Settings], Iterator[Check]], ...] = (_broker, _store, _keys, _tokens, _extras, _flux)
