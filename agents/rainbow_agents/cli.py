@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-app = typer.Typer(add_completion=False, no_args_is_help=False, rich_markup_mode=None, pretty_exceptions_enable=False)
+app = typer.Typer(add_completion=True, no_args_is_help=False, rich_markup_mode=None, pretty_exceptions_enable=False)
 
 Config = Annotated[Path | None, typer.Option(help="Settings file (rainbow-config.yaml).")]
 Cluster = Annotated[str | None, typer.Option(help="The cluster this agent serves.")]

@@ -11,6 +11,7 @@ import pytest
 
 from rainbow.cli import app, exits
 from rainbow.cli.app import command
+from rainbow_agents.cli import main as agent_main
 
 
 def _all() -> Iterator[list[str]]:
@@ -88,3 +89,12 @@ def test_completion_lists_commands_and_options(capsys: Any, monkeypatch: pytest.
     assert "clusters" in complete("rainbow cl")
     assert "--jobspec" in complete("rainbow submit --jobs")
     assert "drain" in complete("rainbow clusters dr")
+
+
+def test_the_commands_of_the_agent_are_completed_too(capsys: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("_RAINBOW_AGENT_COMPLETE", "complete_bash")
+    monkeypatch.setenv("COMP_WORDS", "rainbow-agent ch")
+    monkeypatch.setenv("COMP_CWORD", "1")
+    with pytest.raises(SystemExit):
+        agent_main()
+    assert capsys.readouterr().out.split() == ["check"]
