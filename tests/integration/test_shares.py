@@ -140,6 +140,27 @@ def test_beyond_the_waiting_jobs_of_a_user_submissions_are_refused_and_nothing_i
     rig.until(jobs[2], "assigned")
 
 
+def test_beyond_the_running_jobs_submissions_are_refused_where_the_site_chose_so() -> None:
+    """`waiting.over_limit: refuse`."""
+    name = uuid.uuid4().hex
+    shares = SharePolicy({"alice": ShareTerms(max_running=1)}, {})
+    options = ServiceOptions(waiting=WaitingPolicy(shares=shares, refuse_running=True))
+    with Rig(f"memory://{name}", f"memory://{name}", options=options) as rig:
+        rig.register("blue")
+        first = rig.submit(command=["true"])
+        assert first["status"] == "assigned"
+        job = str(uuid.uuid4())
+        refused = rig.submit(id=job, command=["true"])
+        assert (refused["status"], refused["code"]) == ("denied", "too-many-requests")
+        assert refused["error"] == "user 'alice' has as many jobs on clusters as it may (1): submit it again later"
+        assert rig.job(job) is None
+        assert rig.submit(token=rig.issue("bob"), command=["true"])["status"] == "assigned"
+        for state in ("running", "completed"):
+            rig.event("blue", first["id"], 1, state)
+        rig.until(first["id"], "completed")
+        eventually(lambda: rig.submit(id=job, command=["true"])["status"] == "assigned")
+
+
 def test_submissions_that_come_too_fast_are_refused(rig: Rig) -> None:
     limited(rig, "account", "default", max_rate=0.001)
     assert rig.submit(command=["true"])["status"] == "assigned"
