@@ -590,6 +590,14 @@ class Load:
         for job in jobs:
             self.jobs[job["id"]] = int(job["name"].removeprefix("exit-"))
 
+    def waits_for_lost(self, last_loss: float) -> set[str]:
+        """Jobs that may wait for good, as is documented: the store has lost the end of what they wait for."""
+        found: set[str] = set()
+        for job, (_, on) in self.waits.items():  # in the order of submission
+            if on in found or self.submitted_at.get(on, last_loss) < last_loss:
+                found.add(job)
+        return found
+
     def _again(self, client: Client, job: dict[str, Any]) -> None:
         """By a submitter who forgot that it was confirmed: waiting, running or over by now, it is the same job."""
         self.repeated.add(job["id"])
@@ -714,6 +722,7 @@ def judge(yard: Yard, load: Load, tap: Tap, say: Callable[[str], None]) -> Verdi
             starts, ends = bodies(yard.folder)
             # Of what was over before the store lost everything there is no record: its body has to do.
             over_then = {j for j in (ends | load.cancelled) if load.submitted_at.get(j, last_loss) < last_loss}
+            over_then |= load.waits_for_lost(last_loss)
             missing = [j for j in wanted if j not in records and j not in over_then]
             if not missing:
                 break

@@ -106,3 +106,29 @@ def test_assignments_that_the_store_lost_are_not_made_again(
         link.close()
     assert first.failed() is None
     assert second.failed() is None
+
+
+def test_the_cancel_of_a_waiting_job_that_the_store_lost_is_written_again(
+    rig: Rig, private_redis: Private[RedisServer]
+) -> None:
+    """Its user was told `cancelled`, and no cluster knows of it: the registrar says it again."""
+    scheduler = Service(rig.worker_broker, rig.store, rig.ring, SCHEDULER)
+    scheduler.start()
+    try:
+        rig.register("blue", resources(nodes=1))
+        rig.report("blue", nodes_free=0, cores_free=0, jobs_pending=50)
+        eventually(lambda: rig.submit(command=["true"], nodes=1)["status"] == "held")
+        job = rig.submit(command=["true"], nodes=1)["id"]
+        rig.until(job, "held")
+        with redis.Redis.from_url(private_redis.server.url) as admin:
+            admin.config_set("appendonly", "no")  # from here on nothing reaches the disk
+        rig.rpc.call({"op": "cancel", "ids": [job]})
+        assert rig.until(job, "cancelled")["attempt"] == 0
+        before = rig.store.clusters.changes(0).epoch
+        private_redis.kill()
+        private_redis.start()
+        eventually(lambda: rig.store.clusters.changes(0).epoch.number > before.number, 30)
+        assert rig.until(job, "cancelled", 30)["attempt"] == 0
+    finally:
+        scheduler.stop()
+    assert scheduler.failed() is None

@@ -92,8 +92,11 @@ def test_agents_have_time_to_tell_what_a_store_without_its_data_had() -> None:
     world = world_of(record("a"), record("b"))
     assert world.remembering(1000.0) == 0.0
     world.apply(Changes(9, clusters={"a": record("a").model_copy(update={"back_at": 1000.0})}, reset=True))
-    assert world.remembering(1000.0) == world.alive_after
-    world.apply(Changes(10, clusters={"b": record("b").model_copy(update={"back_at": 1010.0})}))
+    assert world.remembering(1000.0) == 3 * world.alive_after, "its agent has not reported what it has"
+    reported = {name: ClusterState(values={REPORTED_EPOCH: world.epoch}) for name in ("a", "b")}
+    world.apply(Changes(9, states=reported))
+    assert world.remembering(1000.0) == world.alive_after, "others may come back"
+    world.apply(Changes(10, clusters={"b": record("b").model_copy(update={"back_at": 1010.0})}, states=reported))
     assert world.remembering(1020.0) == world.alive_after - 10.0
     assert world.remembering(1011.0 + world.alive_after) == 0.0
     assert world.remembering(0.0) == world.alive_after  # a clock that was set back does not make it wait for ever

@@ -55,6 +55,7 @@ from rainbow_workers.scheduling.scheduler import Scheduler
 from rainbow_workers.scheduling.submissions import SubmissionReader
 from rainbow_workers.scheduling.waiting import WaitingPolicy, WaitingRoom
 from rainbow_workers.stores.base import Store
+from rainbow_workers.stores.confirmed import ConfirmedStore
 from rainbow_workers.worker import Task, Worker
 
 log = logging.getLogger(__name__)
@@ -105,7 +106,8 @@ class ServiceOptions:
 class Service:
     def __init__(self, broker: Broker, store: Store, ring: KeyRing, options: ServiceOptions | None = None) -> None:
         self.broker = broker
-        self.store = self._store = store
+        self.store = store
+        self._store = ConfirmedStore(store)
         self._options = options or ServiceOptions()
         self._verifier = Verifier(ring)
         self._keys = ClusterKeys(lambda: self._verifier.ring)
@@ -116,16 +118,18 @@ class Service:
         self.world = ClusterCache(o.alive_after, o.breaker.threshold, o.waiting.depth, graphs)
         file = self._options.ring_file
         follow_ring = RingFile(file, self._use, self._not_used).look if file else None
-        self._follower = CacheSync(self.world, store, self._verifier, also=follow_ring or (lambda: None))
+        self._follower = CacheSync(
+            self.world, self._store, self._verifier, also=follow_ring or (lambda: None), again=self._store.again
+        )
         self._turns = RateLimiter(o.failover_rate)
         self._contention = Contention()
-        self._fair_share = FairShare(store, self.world, o.waiting.shares)
-        self._limits = Limits(store, self._fair_share.table)
+        self._fair_share = FairShare(self._store, self.world, o.waiting.shares)
+        self._limits = Limits(self._store, self._fair_share.table)
         self._dispatchers: list[Dispatcher] = []
         self.recorders: list[Recorder] = []
         self.room: WaitingRoom | None = None
         self._mailbox = Mailbox(self._broker)
-        self._cancelling = Cancelling(self._broker, store, self.world, self._follower, self._keys)
+        self._cancelling = Cancelling(self._broker, self._store, self.world, self._follower, self._keys)
         self._former = FormerQueue(self._broker)
         names = list(self._options.workers)
         if "scheduler" in names:

@@ -245,7 +245,21 @@ class ClusterCache:
         Until then a job that the store does not know may have been handed out all the same.
         """
         back = max(0.0, min(self._back_at + self.alive_after - now, self.alive_after)) if self._back_at else 0.0
-        return max(back, self.recalling(now))
+        return max(back, self._reporting(now), self.recalling(now))
+
+    def _reporting(self, now: float) -> float:
+        """For how many seconds more a cluster that came back after the data was created anew may not have reported."""
+        most = _BACK_WITHIN * self.alive_after
+        if not self._back_at or now >= self._back_at + most:
+            return 0.0
+        return max(
+            (
+                min(c.record.back_at + most - now, most)
+                for c in self.clusters.values()
+                if c.record.back_at and not c.record.barred_at and c.state.values.get(REPORTED_EPOCH) != self.epoch
+            ),
+            default=0.0,
+        )
 
     def recalling(self, now: float) -> float:
         """For how many seconds more a registered cluster may still report jobs of which the store lost the record.

@@ -12,7 +12,7 @@ from rainbow_workers.stores.base import Store
 
 class CacheSync:
     """Brings `world` and the verifier's revocations up to date, at most every `every` seconds; `also` is called then,
-    for what else may have changed (the key ring)."""
+    for what else may have changed (the key ring), and `again` when another epoch of the store's data has begun."""
 
     def __init__(
         self,
@@ -22,6 +22,7 @@ class CacheSync:
         *,
         every: float = 1.0,
         also: Callable[[], None] = lambda: None,
+        again: Callable[[], object] = lambda: None,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._world = world
@@ -29,6 +30,8 @@ class CacheSync:
         self._verifier = verifier
         self._every = every
         self._also = also
+        self._again = again
+        self._epoch = 0
         self._clock = clock
         self._next = 0.0
 
@@ -40,6 +43,11 @@ class CacheSync:
             with self._world.lock:
                 self._world.look_around(now)
             self._also()
+            epoch = self._world.epoch
+            if epoch != self._epoch:
+                if self._epoch:
+                    self._again()
+                self._epoch = epoch
             self._next = now + self._every
         self._verifier.revocations = self._world.revocations
 
