@@ -1,4 +1,4 @@
-"""Schedulers and recorders are killed while arrays run: each element runs once, few enough at a time."""
+"""Schedulers are killed, or the store loses its data, while arrays run: each element runs once."""
 
 from __future__ import annotations
 
@@ -10,7 +10,9 @@ from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
+import redis
 
+from agentrig import Agents
 from processes import Site
 from rainbow import topology
 from rainbow.brokers import ConnectOptions, connect
@@ -18,7 +20,8 @@ from rainbow.client import Client
 from rainbow.errors import RainbowError
 from rainbow.models.ids import element_id
 from rainbow.settings import load
-from rig import eventually, resources
+from rig import Rig, eventually, resources
+from servers import Private, RedisServer
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -85,3 +88,32 @@ def test_each_element_runs_once_and_within_the_limit(
     expected = [element_id(array, index) for array, its in indices.items() for index in its]
     assert ran == Counter([*expected, last.id])
     assert at_once((r.times["running"], r.times["ended"]) for r in records if r is not None) <= LIMIT
+
+
+def test_the_store_loses_its_data_while_an_array_runs(
+    amqp_url: str, private_redis: Private[RedisServer], tmp_path: Path
+) -> None:
+    """Agents report what they have and had: it is counted again, and none runs twice."""
+    log = tmp_path / "starts"
+    with Rig(amqp_url, private_redis.server.url, prefix=f"{uuid.uuid4().hex}:") as rig:
+        agents = Agents(rig, tmp_path)
+        try:
+            agents.start("blue", options={"run_s": 0.02, "log": str(log)}, report_every=0.5)
+            array = rig.submit(command=["true"], array="1-100%5")["id"]
+            eventually(lambda: (rig.job(array) or {})["counts"].get("completed", 0) >= 20, every=0.05)
+            with redis.Redis.from_url(private_redis.server.url) as admin:
+                admin.flushall()
+
+            def ended() -> bool:
+                record = rig.job(array)
+                return record is not None and record["state"] in ("completed", "failed")
+
+            eventually(ended, 200, every=0.5)
+            counts = (rig.job(array) or {})["counts"]
+        finally:
+            agents.close()
+    ran = Counter(line.split()[0] for line in log.read_text().splitlines())
+    # Those that a scheduler decided in the moment in which no cluster was registered match none, as any job then.
+    assert sum(counts.values()) == 100
+    assert 95 <= counts["completed"] == len(ran)
+    assert set(ran.values()) == {1}

@@ -238,10 +238,9 @@ class Arrays(Task):
     def _release(self, entry: Entry, counts: dict[str, int], ended: int, now: float) -> None:
         """Send as many elements as may wait, and run."""
         array = entry.array
-        doubt = self._world.remembering(now)
-        if doubt:
-            # Clusters report which elements they have, and had: they are counted again.
-            entry.look_at = now + min(doubt, _SOON)
+        if self._world.remembering(now) or not self._world.clusters:
+            # Clusters report which elements they have, and had: they are counted again. Without any, all would fail.
+            entry.look_at = now + _SOON
             return
         entry.released = max(entry.released, sum(counts.values()))
         waiting = entry.released - ended - _sum(counts, ON_CLUSTER)
