@@ -217,6 +217,7 @@ MEANINGS: Mapping[str, str] = {
     "scheduler.max_attempts": "Assignments of one job, at most.",
     "scheduler.retry_after": "Pause before a job that no cluster takes now is looked at again; it doubles.",
     "scheduler.metrics": "Address for Prometheus metrics.",
+    "scheduler.metrics_users": "Whether the metrics have the jobs of each user: as many labels as there are users.",
     "agent.metrics": "`HOST:PORT` for `/metrics`, `/healthz` and `/readyz` of the agent; needs the extra `metrics`",
     "scheduler.audit": "File of the audit log; `-` is stdout.",
     "scheduler.audit_bytes": "Size after which the audit log is renamed to `.1`, `.2` and so on.",

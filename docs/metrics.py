@@ -45,7 +45,7 @@ def _scheduler() -> list[Any]:
     name = "memory://metrics-of-the-documents"
     broker, store = connect(ConnectOptions(name)), open_store(StoreOptions(name))
     service = Service(broker, store, KeyRing.generate())
-    found = list(Collector(service, Depths(service)).collect())
+    found = list(Collector(service, Depths(service), users=True).collect())
     broker.close()
     store.close()
     return found

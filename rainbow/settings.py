@@ -148,6 +148,7 @@ class SchedulerSettings(_Section):
     failover_rate: Annotated[float, Field(gt=0)] = 100.0
     waiting: WaitingSettings = WaitingSettings()
     metrics: str | None = None
+    metrics_users: bool = False
     audit: Location | None = None
     audit_bytes: Annotated[int, Field(ge=1024)] = 64 << 20
     audit_keep: Annotated[int, Field(ge=0, le=1000)] = 10

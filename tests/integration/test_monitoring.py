@@ -75,7 +75,7 @@ class Watched:
         self.depths.EVERY = 0.2  # type: ignore[misc]
         self.depths.start()
         self.registry = CollectorRegistry()
-        self.registry.register(Collector(rig.service, self.depths))  # type: ignore[arg-type]
+        self.registry.register(Collector(rig.service, self.depths, users=True))  # type: ignore[arg-type]
         self.before = samples_of(self.registry)
 
     def fired(self) -> set[str]:
@@ -208,6 +208,10 @@ def test_a_job_waits_for_more_than_a_day(monkeypatch: pytest.MonkeyPatch) -> Non
         assert "RainbowJobsWaitLong" in watched.fired()
         monkeypatch.undo()
         eventually(lambda: dict(values(watched, "rainbow_jobs_now")) == {"waiting": 1, "running": 0})
+        assert dict(values(watched, "rainbow_user_jobs"))["defaultalicewaiting"] == 1
+        silent = CollectorRegistry()
+        silent.register(Collector(rig.service, watched.depths))  # type: ignore[arg-type]
+        assert "alice" not in {value for _, labels, _ in samples_of(silent) for value in labels.values()}
         watched.depths.stop()
 
 

@@ -56,7 +56,7 @@ def run(
         ending.callback(broker.close)
         ending.callback(service.stop)
         if address is not None:
-            ending.callback(metrics.serve(service, address))
+            ending.callback(metrics.serve(service, address, users=given.scheduler.metrics_users))
         if not _started(service, stop):
             return
         up()

@@ -1,6 +1,7 @@
 """Metrics for Prometheus: read from the workers when they are asked for, so that the hot path only counts.
 
-Labels are bounded: workers, kinds of outcome, states, codes, names of clusters; never those of jobs or users.
+Labels are bounded: workers, kinds of outcome, states, codes, names of clusters; never those of jobs, and
+of users only where that is set.
 """
 
 from __future__ import annotations
@@ -18,14 +19,17 @@ from rainbow_workers.records.seen import BOUNDS as START_BOUNDS
 from rainbow_workers.records.seen import Seen
 from rainbow_workers.scheduling.durations import BOUNDS, Durations
 from rainbow_workers.service import Service
+from rainbow_workers.stores.base import Tally
 
 #: Seconds without a look at its queue after which a worker is taken for stuck. A batch may wait for the store, whose
 #: time-outs are much shorter.
 STUCK = 300.0
 
 
-def serve(service: Service, address: str) -> Callable[[], None]:
+def serve(service: Service, address: str, *, users: bool = False) -> Callable[[], None]:
     """Answer ``/metrics``, ``/healthz`` and ``/readyz`` on ``HOST:PORT``. Returns a function that stops it.
+
+    With `users`, the jobs of each user are among the metrics: as many labels as there are users.
 
     Raises InvalidSettings without prometheus-client, or for an address that cannot be used.
     """
@@ -35,7 +39,7 @@ def serve(service: Service, address: str) -> Callable[[], None]:
         raise InvalidSettings("metrics need prometheus-client: pip install 'rainbow-hpc[metrics]'") from None
     depths = Depths(service)
     registry = CollectorRegistry()
-    registry.register(Collector(service, depths))
+    registry.register(Collector(service, depths, users=users))
     end = monitoring.serve(
         address,
         "scheduler.metrics",
@@ -93,6 +97,7 @@ class Depths(threading.Thread):
         self.known: dict[str, int] = {}
         #: Jobs that wait and run; empty while the store does not answer.
         self.jobs: dict[str, int] = {}
+        self.by_user: Mapping[tuple[str, str], Tally] = {}
         #: Seconds that the store took for that; None while it does not answer.
         self.store_seconds: float | None = None
 
@@ -104,10 +109,11 @@ class Depths(threading.Thread):
                 self.known = {}
             began = time.monotonic()
             try:
-                tallies = self._service.store.jobs.tally().values()
+                self.by_user = self._service.store.jobs.tally()
             except RainbowError:
-                self.jobs, self.store_seconds = {}, None
+                self.jobs, self.by_user, self.store_seconds = {}, {}, None
             else:
+                tallies = self.by_user.values()
                 self.store_seconds = time.monotonic() - began
                 counted = {"waiting": sum(t.waiting for t in tallies), "running": sum(t.running for t in tallies)}
                 self.jobs = counted
@@ -121,9 +127,10 @@ class Depths(threading.Thread):
 class Collector:
     """What prometheus-client asks at each scrape."""
 
-    def __init__(self, service: Service, depths: Depths) -> None:
+    def __init__(self, service: Service, depths: Depths, *, users: bool = False) -> None:
         self._service = service
         self._depths = depths
+        self._users = users
 
     def collect(self) -> Iterator[Any]:
         """The families of metrics, read from the workers now."""
@@ -160,6 +167,8 @@ class Collector:
         yield _gauge("rainbow_store_answers", "1 while the store answers.", answers is not None)
         yield _gauge("rainbow_store_seconds", "Seconds that the store took for an answer.", answers or 0.0)
         yield _gauge("rainbow_jobs_now", "Jobs that wait, and that are on clusters.", depths.jobs, "state")
+        if self._users:
+            yield _user_jobs(depths.by_user)
         oldest = None if service.room is None else service.room.oldest
         age = 0.0 if oldest is None else max(0.0, time.time() - oldest)
         yield _gauge("rainbow_waiting_oldest_seconds", "How long the oldest job that waits for room does.", age)
@@ -174,6 +183,17 @@ class Collector:
         used, waiting = _use(service)
         yield _gauge("rainbow_cluster_used_ratio", "Cores of a cluster that are in use, 0 to 1.", used, "cluster")
         yield _gauge("rainbow_cluster_jobs_pending", "Jobs that wait on a cluster.", waiting, "cluster")
+
+
+def _user_jobs(tallies: Mapping[tuple[str, str], Tally]) -> Any:
+    from prometheus_client.core import GaugeMetricFamily
+
+    text = "Jobs of a user that wait, and that are on clusters; with scheduler.metrics_users."
+    family = GaugeMetricFamily("rainbow_user_jobs", text, labels=["account", "user", "state"])
+    for (account, user), tally in sorted(tallies.items()):
+        family.add_metric([account, user, "waiting"], tally.waiting)
+        family.add_metric([account, user, "running"], tally.running)
+    return family
 
 
 def _starts(seen: Sequence[Seen]) -> Iterator[Any]:
