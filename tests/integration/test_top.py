@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import pty
@@ -15,8 +16,10 @@ from typing import Any
 
 import pytest
 import yaml
+from rich.console import Console
 
 from agentrig import Agents, ended, shell, submit
+from rainbow.cli.commands.top import _drawn, _View
 from rainbow.client.overview import MOST_JOBS, rates
 from rainbow.models.job import JobRecord
 from rig import Rig
@@ -125,3 +128,17 @@ def test_rates_say_when_there_were_more_than_could_be_counted() -> None:
     }
     assert rates([job(990.0)] * MOST_JOBS, 1000.0)["at_least"] is True
     assert rates([], 1000.0)["submitted"] == 0
+
+
+@pytest.mark.parametrize(("columns", "bars", "nodes"), [(40, False, False), (80, False, True), (120, True, True)])
+def test_a_narrow_terminal_gets_whole_words(columns: int, bars: bool, nodes: bool, monkeypatch: Any) -> None:
+    names = ("nodes", "cores", "gpus", "nodes_free", "cores_free", "gpus_free", "queued", "pending", "running")
+    cluster = {"name": "blue-cluster", "status": "throttled", "heard_at": None, **dict.fromkeys(names, 4.0)}
+    seen = {"at": 0.0, "clusters": [cluster], "queues": {}, "rates": rates([], 1000.0)}
+    monkeypatch.setenv("COLUMNS", str(columns))
+    with io.StringIO() as out:
+        Console(file=out, width=columns).print(_drawn(seen, _View()))
+        said = out.getvalue()
+    assert "blue-cluster" in said
+    assert "throttled" in said
+    assert ("░" in said, "NODES" in said) == (bars, nodes)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import sys
 import time
 from collections.abc import Mapping
@@ -20,6 +21,9 @@ if TYPE_CHECKING:
 
 #: Characters of a bar.
 _BAR = 10
+#: Narrower terminals get no bars; still narrower ones these columns only.
+_WIDE, _NARROW = 110, 70
+_NEEDED = ("cluster", "status", "cores", "queued")
 _COLUMNS = ("cluster", "status", "nodes", "cores", "gpus", "queued", "pending", "running", "heard")
 
 
@@ -107,13 +111,18 @@ def _drawn(seen: Mapping[str, Any], view: _View) -> RenderableType:
     from rich.table import Table
     from rich.text import Text
 
-    table = Table(*(c.upper() for c in _COLUMNS), box=None, header_style="bold")
+    width = shutil.get_terminal_size().columns
+    shown = [c for c in _COLUMNS if width >= _NARROW or c in _NEEDED]
+    table = Table(*(c.upper() for c in shown), box=None, header_style="bold")
     for cluster in sorted(seen["clusters"], key=view.order):
-        style = {"drained": "yellow", "throttled": "yellow", "silent": "red"}.get(cluster["status"], "")
+        style = {"drained": "yellow", "closed": "yellow", "throttled": "yellow", "silent": "red"}.get(
+            cluster["status"], ""
+        )
         cells = list(_row(cluster))
-        for at, kind in enumerate(("nodes", "cores", "gpus"), 2):
+        for at, kind in enumerate(("nodes", "cores", "gpus") if width >= _WIDE else (), 2):
             cells[at] = _bar(cluster[f"{kind}_free"], cluster[kind], cells[at])
-        table.add_row(*("-" if cell is None else cell for cell in cells), style=style)
+        found = dict(zip(_COLUMNS, cells, strict=True))
+        table.add_row(*("-" if found[column] is None else found[column] for column in shown), style=style)
     clock = time.strftime("%H:%M:%S", time.localtime(seen["at"]))
     title = f"rainbow  {clock}{'  paused' if view.paused else ''}"
     keys = f"q quit   p {'go on' if view.paused else 'pause'}   s sort (by {view.sort})   space look now"
