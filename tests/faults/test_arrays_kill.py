@@ -20,6 +20,7 @@ from rainbow.client import Client
 from rainbow.errors import RainbowError
 from rainbow.models.ids import element_id
 from rainbow.settings import load
+from rainbow_workers.service import ServiceOptions
 from rig import Rig, eventually, resources
 from servers import Private, RedisServer
 
@@ -28,6 +29,8 @@ pytestmark = pytest.mark.timeout(300)
 CLUSTERS = ("blue", "red")
 #: Of the second array at most so many elements may run at a time.
 WIDE, LIMIT = 1500, 9
+#: Clusters are not waited for longer than they take to report again.
+SOON = ServiceOptions(alive_after=8.0)
 
 
 def at_once(spans: Iterable[tuple[float, float]]) -> int:
@@ -95,7 +98,7 @@ def test_the_store_loses_its_data_while_an_array_runs(
 ) -> None:
     """Agents report what they have and had: it is counted again, and none runs twice."""
     log = tmp_path / "starts"
-    with Rig(amqp_url, private_redis.server.url, prefix=f"{uuid.uuid4().hex}:") as rig:
+    with Rig(amqp_url, private_redis.server.url, prefix=f"{uuid.uuid4().hex}:", options=SOON) as rig:
         agents = Agents(rig, tmp_path)
         try:
             agents.start("blue", options={"run_s": 0.02, "log": str(log)}, report_every=0.5)
