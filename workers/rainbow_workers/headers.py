@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+#: A submitter's token, which goes with a submission that has to wait.
+AUTHORIZATION = "authorization"
 KIND = "rainbow-kind"
 ROUTE = "rainbow-route"
 REGISTRATION = "rainbow-registration"

@@ -16,6 +16,7 @@ from rainbow_workers.stores.base import Assigned, Assigning, Assignment, Changes
 
 #: How often a batch is decided again because others took the room meanwhile; then it goes where it may have to wait.
 OVERTAKEN = 5
+_NEW = Outcome(None, False)
 
 
 @dataclass(slots=True, eq=False)
@@ -73,7 +74,11 @@ class Committing:
             if assigned is None:
                 return Committed(commit.decided, [])
             if not assigned.crowded:
-                outcomes = [Outcome(r, at in assigned.repeated) for at, r in enumerate(assigned.outcomes)]
+                repeated = assigned.repeated
+                outcomes = [
+                    _NEW if r is None and at not in repeated else Outcome(r, at in repeated)
+                    for at, r in enumerate(assigned.outcomes)
+                ]
                 return Committed(commit.decided, outcomes)
             decided = self._deciding.again(commit.decided, self._clock())
             commit = self.begin(decided, insist=round_ == OVERTAKEN)

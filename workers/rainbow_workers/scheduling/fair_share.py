@@ -79,10 +79,11 @@ class FairShare:
         part, seconds, _, _ = self._terms(job, cluster)
         return part * seconds
 
-    def charge(self, job: Job, cluster: str | None = None) -> None:
-        """The job was dispatched to `cluster`."""
+    def charge(self, job: Job, cluster: str | None = None, jobs: int = 1) -> None:
+        """The job, and others of its kind and user, were dispatched to `cluster`: so many `jobs`."""
         payer = job.payer
         part, seconds, measured, _ = self._terms(job, cluster)
+        part *= jobs
         cost = part * seconds
         with self._lock:
             self._add(payer, cost)

@@ -75,6 +75,7 @@ class Publishing:
         told: list[str] = []
         gone: list[PendingJob] = []
         parked: list[PendingJob] = []
+        charges: dict[tuple[int, str, str, str], list[Any]] = {}
         for pending, decision in zip(jobs, decisions, strict=True):
             known = pending.refusal or decision
             if known is not None:
@@ -91,7 +92,7 @@ class Publishing:
                     # It went with the store's data, or was deleted, since the decision.
                     gone.append(pending)
                 else:
-                    self._dispatched(pending, decision, now, repeated=outcome.repeated)
+                    self._dispatched(pending, decision, now, charges, repeated=outcome.repeated)
                     if not outcome.repeated:
                         told.append(assigned(pending.job, decision.cluster, now))
             elif decision is not None and decision.waits and pending.parked and pending.refusal is None:
@@ -100,6 +101,9 @@ class Publishing:
                 self._not_assigned(pending, decision, now, events)
             if pending.refusal is not None:
                 self._refused(pending, now, events)
+        if self._fair_share is not None:
+            for job, cluster, count in charges.values():
+                self._fair_share.charge(job, cluster, count)
         extra = [recorded_event(self._keys, "assigned", told_of(told))] if told else []
         extra += self._record(events, jobs, in_doubt)
         unsettled = {id(p) for p in (*gone, *parked)}
@@ -121,12 +125,24 @@ class Publishing:
 
     # -- outcomes -------------------------------------------------------------------------------------------
 
-    def _dispatched(self, pending: PendingJob, decision: Decision, now: float, *, repeated: bool) -> None:
+    def _dispatched(
+        self,
+        pending: PendingJob,
+        decision: Decision,
+        now: float,
+        charges: dict[tuple[int, str, str, str], list[Any]],
+        *,
+        repeated: bool,
+    ) -> None:
         job = pending.job
         assert job is not None
         assert decision.cluster is not None
-        if self._fair_share is not None:
-            self._fair_share.charge(job, decision.cluster)
+        kind = (id(job.jobspec), job.account, job.user, decision.cluster)
+        charged = charges.get(kind)
+        if charged is None:
+            charges[kind] = [job, decision.cluster, 1]
+        else:
+            charged[2] += 1
         pending.messages.append(self._outgoing.dispatch(job, decision.cluster, now, repeated=repeated))
         if pending.fence is not None:
             pending.messages.append(pending.fence)

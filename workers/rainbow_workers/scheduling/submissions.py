@@ -20,15 +20,15 @@ from rainbow.models.shares import DEFAULT_ACCOUNT
 from rainbow.models.wire import parse
 from rainbow.security import access, signing
 from rainbow.security.tokens import LEEWAY, KeyRing, Principal, Verifier, check_body, revoked
-from rainbow_workers.headers import BID_DISPATCH, HELD_DISPATCH, KIND, ORIGIN, REGISTRATION, ROUTE
+from rainbow_workers.headers import AUTHORIZATION, BID_DISPATCH, HELD_DISPATCH, KIND, ORIGIN, REGISTRATION, ROUTE
 from rainbow_workers.keys import ClusterKeys
 from rainbow_workers.scheduling.decide import Job
 from rainbow_workers.scheduling.failover import LOST
+from rainbow_workers.scheduling.job_templates import JobTemplates
 from rainbow_workers.scheduling.parse_cache import ParseCache
 from rainbow_workers.scheduling.pending_job import PendingJob, Refusal
 from rainbow_workers.scheduling.wishes import after, array_of, bank, jobspec_of
 
-AUTHORIZATION = "authorization"
 #: Bytes of a submission that are decoded for anybody.
 _SMALL = 64 << 10
 
@@ -60,6 +60,7 @@ class SubmissionReader:
         self._max_array = max_array
         self._clock = clock
         self._repeats = ParseCache()
+        self._templates = JobTemplates()
 
     def read(self, delivery: Delivery) -> PendingJob:
         """What a delivery on the scheduler's queue is."""
@@ -101,7 +102,10 @@ class SubmissionReader:
         try:
             if jobspec is None:
                 request = parse(SubmitRequest, data)
-            ticket.job = self._job(ticket, request, jobspec, delivery, named is not None)
+            ticket.job = self._templates.job(ticket, request, self._verifier, self._clock()) if named else None
+            if ticket.job is None:
+                ticket.job = self._job(ticket, request, jobspec, delivery, named is not None)
+                self._templates.add(ticket, request)
         except Denied as exc:
             ticket.refusal = Refusal("denied", exc.message, exc.code)
         except RainbowError as exc:
