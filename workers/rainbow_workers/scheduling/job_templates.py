@@ -13,6 +13,9 @@ from rainbow_workers.headers import AUTHORIZATION, ROUTE
 from rainbow_workers.scheduling.decide import Job
 from rainbow_workers.scheduling.pending_job import PendingJob
 
+#: Bytes of a submission from which on no template of it is kept.
+_LARGE = 4096
+
 
 @dataclass(frozen=True, slots=True)
 class JobTemplate:
@@ -59,6 +62,8 @@ class JobTemplates:
     def add(self, ticket: PendingJob, request: SubmitRequest) -> None:
         """Remember the job of `ticket`, unless more than the request decided on it."""
         token, job, who = request.token, ticket.job, ticket.who
+        if len(ticket.delivery.body) > _LARGE:
+            return
         if token is None or job is None or who is None or request.tokens or not _plain(ticket.delivery):
             return
         if job.after or job.array is not None or (who.role == "admin" and request.account is not None):

@@ -105,7 +105,8 @@ class SubmissionReader:
             ticket.job = self._templates.job(ticket, request, self._verifier, self._clock()) if named else None
             if ticket.job is None:
                 ticket.job = self._job(ticket, request, jobspec, delivery, named is not None)
-                self._templates.add(ticket, request)
+                if known is not None:
+                    self._templates.add(ticket, request)
         except Denied as exc:
             ticket.refusal = Refusal("denied", exc.message, exc.code)
         except RainbowError as exc:
