@@ -15,9 +15,11 @@ from typing import Any
 
 from typer.main import get_command
 
+from rainbow.helptext import plain
+
 _REFERENCE = runpy.run_path(str(Path(__file__).with_name("generate.py")))
-#: How the reference writes arguments, and what options take.
-_argument, _value_of = _REFERENCE["_argument"], _REFERENCE["_value_of"]
+#: How the reference writes arguments.
+_argument = _REFERENCE["_argument"]
 
 
 def pages() -> Iterator[tuple[str, str]]:
@@ -28,8 +30,8 @@ def pages() -> Iterator[tuple[str, str]]:
 
     for name, program in (
         ("rainbow", command()),
-        ("rainbow-scheduler", get_command(scheduler)),
-        ("rainbow-agent", get_command(agent)),
+        ("rainbow-scheduler", plain(get_command(scheduler))),
+        ("rainbow-agent", plain(get_command(agent))),
     ):
         yield from _pages(program, name)
 
@@ -67,7 +69,7 @@ def _page(command: Any, path: str, children: Mapping[str, Any]) -> str:
                 out += [".TP", f".B {_text(_argument(argument))}", _text(argument.help)]
         for option in options:
             names = ", ".join([*option.opts, *option.secondary_opts])
-            value = "" if getattr(option, "is_flag", False) else f" {option.metavar or _value_of(option)}"
+            value = "" if getattr(option, "is_flag", False) else f" {option.metavar}"
             out += [".TP", f".B {_text(names + value)}", _text(option.help or "")]
     if children:
         out.append(".SH COMMANDS")

@@ -277,7 +277,7 @@ def test_killed_right_after_each_step(rig: Rig, agents: Agents, ledger: Ledger, 
             process = subprocess.Popen([sys.executable, str(program), str(config), step], stdout=log, stderr=log)
         assert process.wait(60) == 9, (tmp_path / "dying.log").read_text()[-3000:]
     agents.program(executor="local", graph=WIDE)
-    records = ended(rig, ids)
+    records = ended(rig, ids, timeout=240)
     ledger.check(ids)
     assert {r["state"] for r in records.values()} == {"completed"}
 
