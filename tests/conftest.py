@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 import sys
@@ -63,6 +64,15 @@ def missing(reason: object) -> None:
     if os.environ.get("RAINBOW_TEST_REQUIRE") == "1":
         pytest.fail(f"RAINBOW_TEST_REQUIRE is set and there is no server: {reason}")
     pytest.skip(f"no server: {reason}")
+
+
+@pytest.fixture(autouse=True)
+def _log_level() -> Iterator[None]:
+    """A command that is run in this process sets the level of all logs: the next test has the one before."""
+    root = logging.getLogger()
+    level = root.level
+    yield
+    root.setLevel(level)
 
 
 @pytest.fixture(scope="session")

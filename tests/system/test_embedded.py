@@ -182,7 +182,7 @@ def test_the_demo_shows_what_it_says(shell: Shell) -> None:
     for word in ("training on 2 gpus", "checkpoint written to nvme", "aqua refused", "needs 8 nodes, has 4"):
         assert word in shown
     # Two users share the clusters: the second one's jobs do not wait for all of the first one's.
-    assert "median wait" in shown
+    assert "MEDIAN WAIT" in shown
     rows = {line.split()[0]: line.split() for line in shown.splitlines() if line.startswith(("demo ", "guest "))}
     assert rows["demo"][1] == "60"
     assert rows["guest"][1] == "15"

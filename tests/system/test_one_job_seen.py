@@ -66,4 +66,7 @@ def test_its_trace_and_its_logs(
             assert parents == ["", steps["submit"].id, steps["schedule"].id, steps["schedule"].id]
             assert steps["run"].failed == (each == job)
         assert story(tmp_path, job) == ["assign", "accept", "start", "end"]
-        assert story(tmp_path, other) == ["submit", "assign", "accept", "start", "end"]
+        # The web program logs a submission once the broker has it: the scheduler may be faster.
+        first, second, *rest = story(tmp_path, other)
+        assert {first, second} == {"submit", "assign"}
+        assert rest == ["accept", "start", "end"]
