@@ -235,6 +235,20 @@ def test_a_stolen_key_is_of_no_use_on_the_connection_of_another_cluster(rig: Rig
     assert rig.job(job["id"])["state"] == "assigned"  # type: ignore[index]
 
 
+def test_events_that_a_worker_moved_from_another_queue_count(rig: Rig) -> None:
+    rig.register("red", resources(host="r"))
+    job = rig.submit(command=["true"], clusters=["red"])
+    told = [{"id": job["id"], "attempt": 1, "cluster": "red", "state": "running", "at": time.time()}]
+    body = codec.encode_json({"events": told})
+    headers = {
+        signing.HEADER: signing.sign(rig.keys("red"), body),
+        "rainbow-cluster": "red",
+        "rainbow-registration": registration(rig, "red"),
+    }
+    rig.broker.publish([Message("", topology.RECORDER_QUEUE, body, headers=headers)]).check(10)
+    rig.until(job["id"], "running")
+
+
 def test_an_event_of_an_older_attempt_changes_nothing(rig: Rig) -> None:
     rig.register("blue")
     rig.register("red", resources(host="r"))

@@ -164,8 +164,9 @@ class Recorder(Task):
             if not isinstance(cluster, str) or not isinstance(registration, str):
                 raise BadSignature("the events name no cluster and registration")
             signing.check(self._keys.of(cluster, registration), delivery.body, signature)
-            if not delivery.routing_key.startswith(topology.event_key(cluster, "")):
-                # Where tokens open the broker, RabbitMQ lets only this cluster's agent publish with its key.
+            if delivery.exchange and not delivery.routing_key.startswith(topology.event_key(cluster, "")):
+                # Where tokens open the broker, RabbitMQ lets only this cluster's agent publish with its key, and only
+                # workers publish to the queue itself, when they move messages.
                 key = delivery.routing_key[:80]
                 raise BadSignature(f"events of cluster {cluster} were published with the routing key {key!r}")
             if not self._follower.is_current(cluster, registration):
