@@ -117,6 +117,11 @@ def test_forward_and_back_under_load(release_before: Path, amqp_url: str, redis_
             first.wait(30)
             load.more(100)
             site.start("scheduler-again", "rainbow_workers.cli", env=old)
+            # The release before records from a queue of its own: what comes before it is there is this one's to record.
+            log = tmp_path / "scheduler-again.log"
+            wait_until(
+                lambda: "queue=rainbow.recorder" in log.read_text(), 60, what="the recorder of the release before"
+            )
             load.more(50)
             second.terminate()
             second.wait(30)
