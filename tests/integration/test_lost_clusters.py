@@ -9,7 +9,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from rainbow import topology
+from rainbow import codec, topology
+from rainbow.brokers.base import Message
 from rainbow.jobspec.request import Demand
 from rainbow.models.job import JobRecord
 from rainbow_workers.clusters.cache import ClusterCache
@@ -223,6 +224,25 @@ def test_what_no_agent_had_goes_to_another_cluster_once_its_own_cannot_be_reache
         return found == {had, only}
 
     eventually(seen)
+
+
+def test_all_that_waits_is_taken_back_however_much_it_is(patient: Rig) -> None:
+    """Also what is still on its way when the first of it has come: once handed back unseen, it would stay for good."""
+    patient.register("lost", resources(nodes=8, cores=64))
+    patient.report("lost")
+    jobs = [str(uuid.uuid4()) for _ in range(300)]
+    bodies = [codec.encode_json({"token": patient.token, "id": job, "command": ["true"]}) for job in jobs]
+    patient.submitter.publish([Message(topology.SUBMIT, "submit", body) for body in bodies]).check(20)
+    queue = topology.jobs_queue("lost")
+    eventually(lambda: patient.broker.stats(queue).messages == len(jobs))
+    patient.register("other", resources(nodes=8, cores=64))
+
+    def moved() -> bool:
+        patient.report("other")
+        return patient.broker.stats(topology.jobs_queue("other")).messages == len(jobs)
+
+    eventually(moved, every=0.3)
+    assert patient.broker.stats(queue).messages == 0
 
 
 def test_turns() -> None:

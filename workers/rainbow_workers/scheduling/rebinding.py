@@ -79,10 +79,14 @@ class Rebinding:
     def _take_back(self, cluster: str) -> float:
         """How many seconds to leave its queue alone."""
         queue = topology.jobs_queue(cluster)
-        if not self._broker.stats(queue).messages:
+        wanted = min(_BATCH, self._broker.stats(queue).messages)
+        if not wanted:
             return _EMPTY
-        consumer = self._broker.consume(queue, prefetch=_BATCH)
-        taken = consumer.take(_BATCH, 1.0)
+        consumer = self._broker.consume(queue, prefetch=wanted)
+        # All that is delivered here is looked at: what would go back unseen counts as delivered, and stays for good.
+        taken: list[Delivery] = []
+        while len(taken) < wanted and (more := consumer.take(wanted - len(taken), 1.0)):
+            taken += more
         free = [delivery for delivery in taken if self._fits_elsewhere(delivery)]
         kept = set(taken).difference(free)
         consumer.requeue([delivery for delivery in taken if delivery in kept])
