@@ -18,6 +18,7 @@ import re
 import zlib
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any, Literal
 
 from rainbow.errors import InvalidInput
@@ -142,7 +143,12 @@ def queues_for(exchange: str, routing_key: str, declared: Iterable[Queue] = ()) 
     if exchange == AGENTS:
         return [agent_queue(routing_key)]
     bound = {(exchange, "#"), (exchange, routing_key)}
-    return [queue.name for queue in (*core().queues, *declared) if bound.intersection(queue.bindings)]
+    return [queue.name for queue in (*_core_queues(), *declared) if bound.intersection(queue.bindings)]
+
+
+@lru_cache(maxsize=1)
+def _core_queues() -> tuple[Queue, ...]:
+    return core().queues
 
 
 #: Beginnings of the names of our other queues.

@@ -9,6 +9,8 @@ from rainbow.models.ids import read_id
 
 #: What a job may wait for: that another one has started, has ended, has not completed, has completed.
 SCHEMES = ("after", "afterany", "afternotok", "afterok")
+#: The code of a job that is held until others have started or ended.
+DEPENDENCY = "dependency"
 #: As many jobs as one job may wait for.
 MAX_DEPENDENCIES = 10_000
 

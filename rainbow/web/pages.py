@@ -21,6 +21,7 @@ from starlette.staticfiles import StaticFiles
 from rainbow import topology
 from rainbow.client import Client, overview
 from rainbow.errors import Denied, InvalidInput, RainbowError
+from rainbow.models.dependencies import DEPENDENCY
 from rainbow.models.job import TERMINAL, JobRecord
 from rainbow.models.requests import Output, read_position
 from rainbow.pictures import timeline, tree
@@ -45,8 +46,6 @@ _LOOKED_AT = 200
 _WINDOWS = {"1m": 60.0, "5m": 300.0, "15m": 900.0, "1h": 3600.0, "6h": 21600.0, "1d": 86400.0}
 
 _JOB_ID = re.compile(r"\b[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\b")
-#: The code of a job that waits for other jobs.
-DEPENDENCY = "dependency"
 
 Handler = Callable[[Request, Session], Awaitable[Response]]
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import time
 import uuid
 from collections import Counter
 from collections.abc import Iterable
@@ -54,23 +53,11 @@ def test_each_element_runs_once_and_within_the_limit(
             options = {"run_s": 0.05, "log": str(site.starts_file(cluster))}
             site.agent(cluster, resources(nodes=2, cores=16, host=cluster), options=options)
         with Client(settings=load(site.config, {})) as client:
-
-            def alive() -> bool:
-                try:
-                    return sum(c.alive for c in client.clusters()) == len(CLUSTERS)
-                except RainbowError:
-                    return False
-
-            eventually(alive, 60, every=0.2)
+            site.served(client, len(CLUSTERS))
             client.submit(command=["true"], id=wide, array=f"1-{WIDE}")
             client.submit(command=["true"], id=narrow, array=f"0-479:2%{LIMIT}")
             last = client.submit(command=["true"], dependency=f"afterok:{wide}:{narrow}")
-            for _ in range(4):
-                name = chance.choice(sorted(schedulers))
-                site.kill(schedulers[name])  # with its recorder
-                time.sleep(chance.uniform(0.1, 0.6))
-                schedulers[name] = site.scheduler(name=name)
-                time.sleep(chance.uniform(0.8, 1.5))
+            site.kill_schedulers(schedulers, chance, down=(0.1, 0.6), up=(0.8, 1.5))
 
             def completed() -> bool:
                 try:

@@ -497,6 +497,10 @@ def test_killed_and_restarted_broker(
     holds(broker, place.queue, 0)
 
 
+def _vhost(url: str) -> str:
+    return url.rpartition("/")[2].partition("?")[0]
+
+
 def test_a_queue_without_a_leader_is_not_called_full(
     make: Make, private_rabbitmq: Private[RabbitServer], private_amqp_url: str, place: Place
 ) -> None:
@@ -504,8 +508,7 @@ def test_a_queue_without_a_leader_is_not_called_full(
     server = private_rabbitmq.server
     broker = make(private_amqp_url)
     broker.declare(place.topology())
-    vhost = private_amqp_url.rpartition("/")[2].partition("?")[0]
-    leader = f"{{'{vhost}_{place.queue}', node()}}"
+    leader = f"{{'{_vhost(private_amqp_url)}_{place.queue}', node()}}"
     server.eval(f"ra:stop_server(quorum_queues, {leader}).")
     [outcome] = broker.publish([place.message(b"x")]).wait(LIMIT)
     assert type(outcome) is PublishFailed
@@ -522,9 +525,8 @@ def test_a_policy_bounds_the_bytes_of_a_queue(
     server = private_rabbitmq.server
     broker = make(private_amqp_url)
     broker.declare(place.topology())
-    vhost = private_amqp_url.rpartition("/")[2].partition("?")[0]
-    bound = '{"max-length-bytes": 100000}'
-    server.ctl("set_policy", "-p", vhost, "--apply-to", "queues", "bytes", f"^{place.queue}$", bound)
+    named = ("-p", _vhost(private_amqp_url), "--apply-to", "queues", "bytes", f"^{place.queue}$")
+    server.ctl("set_policy", *named, '{"max-length-bytes": 100000}')
     large = place.message(b"x" * 60_000)
     wait_until(lambda: isinstance(broker.publish([large]).wait(LIMIT)[0], QueueFull))
     assert len(bodies(broker, place.queue)) >= 2

@@ -10,8 +10,11 @@ from pathlib import Path
 import pytest
 
 from faults import chaos
-from faults.chaos import Load, Tap, Yard, faults, judge, kinds, run, workers
+from faults.chaos import faults, kinds, run
+from faults.chaos_judge import Tap, judge
+from faults.chaos_load import Load
 from faults.chaos_servers import Shape
+from faults.chaos_yard import Yard, workers
 from rainbow import codec, topology
 from rainbow.brokers import ConnectOptions, connect
 from rainbow.brokers.base import Message

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import time
 import uuid
 from collections import Counter
 from pathlib import Path
@@ -51,14 +50,7 @@ def test_each_job_runs_once_and_after_what_it_waits_for(
             options = {"run_s": 0.1, "log": log}
             site.agent(cluster, resources(nodes=1, cores=4, host=cluster), options=options)
         with Client(settings=load(site.config, {})) as client:
-
-            def alive() -> bool:
-                try:
-                    return sum(c.alive for c in client.clusters()) == len(CLUSTERS)
-                except RainbowError:
-                    return False
-
-            eventually(alive, 60, every=0.2)
+            site.served(client, len(CLUSTERS))
             broker = connect(ConnectOptions(amqp_url))
             token = site.token("alice")
             messages = [
@@ -68,12 +60,7 @@ def test_each_job_runs_once_and_after_what_it_waits_for(
                 if others == [] or fields.update(dependency=f"afterok:{':'.join(others)}") is None
             ]
             broker.publish(messages).check(30)
-            for _ in range(4):
-                name = chance.choice(sorted(schedulers))
-                site.kill(schedulers[name])  # with its recorder
-                time.sleep(chance.uniform(0.2, 0.8))
-                schedulers[name] = site.scheduler(name=name)
-                time.sleep(chance.uniform(1.0, 1.5))
+            site.kill_schedulers(schedulers, chance, down=(0.2, 0.8), up=(1.0, 1.5))
 
             def completed() -> bool:
                 try:

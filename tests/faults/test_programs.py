@@ -11,7 +11,9 @@ from typing import Any
 import pytest
 import redis
 
-from faults.chaos import CLUSTERS, Load, Program, Tap, Yard, bodies, judge
+from faults.chaos_judge import Tap, bodies, judge
+from faults.chaos_load import Load
+from faults.chaos_yard import CLUSTERS, Program, Yard
 from rainbow import topology
 from rainbow.brokers import ConnectOptions, connect
 from rainbow.errors import RainbowError

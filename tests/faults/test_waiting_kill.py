@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import time
 import uuid
 from collections import Counter
 from pathlib import Path
@@ -25,13 +24,6 @@ CLUSTERS = {"blue": 0.3, "red": 0.1}
 JOBS = 300
 
 
-def alive(client: Client) -> bool:
-    try:
-        return sum(c.alive for c in client.clusters()) == len(CLUSTERS)
-    except RainbowError:
-        return False
-
-
 def test_schedulers_are_killed_while_jobs_wait(
     amqp_url: str, redis_url: str, redis_prefix: str, tmp_path: Path
 ) -> None:
@@ -45,18 +37,13 @@ def test_schedulers_are_killed_while_jobs_wait(
                 options={"run_s": seconds, "log": str(site.starts_file(cluster))},
             )
         with Client(settings=load(site.config, {})) as client:
-            eventually(lambda: alive(client), 60, every=0.2)
+            site.served(client, len(CLUSTERS))
             broker = connect(ConnectOptions(amqp_url))
             ids = [str(uuid.uuid4()) for _ in range(JOBS)]
             token = site.token("alice")
             bodies = [codec.encode_json({"token": token, "id": i, "command": ["true"]}) for i in ids]
             broker.publish([Message(topology.SUBMIT, "submit", b) for b in bodies]).check(30)
-            for _ in range(6):
-                name = chance.choice(sorted(schedulers))
-                site.kill(schedulers[name])
-                time.sleep(chance.uniform(0.2, 0.8))
-                schedulers[name] = site.scheduler(name=name)
-                time.sleep(chance.uniform(1.0, 1.5))
+            site.kill_schedulers(schedulers, chance, times=6, down=(0.2, 0.8), up=(1.0, 1.5))
 
             def states() -> Counter[str]:
                 try:

@@ -12,22 +12,13 @@ import pytest
 from rainbow.errors import NotFound
 from rainbow.models.ids import element_id
 from rainbow.models.job import Dispatch
-from running import Rainbow, Shell, alone, eventually, in_memory
+from running import Rainbow, Shell, alone, eventually, in_force, in_memory
 
 
 @pytest.fixture
 def rainbow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Rainbow]:
     alone(monkeypatch, tmp_path)
-    made = in_memory(tmp_path)
-    monkeypatch.setenv("RAINBOW_CONFIG", str(made.config))
-    monkeypatch.setenv("RAINBOW_TOKEN", made.token())
-    yield made
-    made.end()
-
-
-@pytest.fixture
-def sh(capsys: Any) -> Shell:
-    return Shell(capsys)
+    yield from in_force(in_memory(tmp_path), monkeypatch)
 
 
 def fails_by_index(dispatch: Dispatch) -> list[dict[str, Any]]:

@@ -8,14 +8,13 @@ import threading
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from rainbow import topology
 from rainbow.brokers import ConnectOptions, connect
 from rainbow.client import Client
-from running import Rainbow, Shell, alone, eventually
+from running import Rainbow, Shell, alone, eventually, in_force
 
 
 @pytest.fixture
@@ -25,15 +24,7 @@ def rainbow(
     alone(monkeypatch, tmp_path)
     monkeypatch.delenv("RAINBOW_KEYRING")
     made = Rainbow(tmp_path, amqp_url, redis_url, redis_prefix)
-    monkeypatch.setenv("RAINBOW_CONFIG", str(made.config))
-    monkeypatch.setenv("RAINBOW_TOKEN", made.token())
-    yield made
-    made.end()
-
-
-@pytest.fixture
-def sh(capsys: Any) -> Shell:
-    return Shell(capsys)
+    yield from in_force(made, monkeypatch)
 
 
 def written(path: Path, *lines: object) -> Path:

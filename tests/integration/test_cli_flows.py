@@ -20,7 +20,7 @@ import yaml
 from rainbow import topology
 from rainbow.brokers.base import Message
 from rainbow.client import Client
-from running import Rainbow, Shell, alone, completes, eventually, fails, graph, io_graph, refuses
+from running import Rainbow, Shell, alone, completes, eventually, fails, graph, in_force, io_graph, refuses
 
 
 @pytest.fixture(autouse=True)
@@ -44,15 +44,7 @@ def rainbow(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.
     else:
         url, store, prefix = (request.getfixturevalue(f) for f in ("amqp_url", "redis_url", "redis_prefix"))
         made = Rainbow(tmp_path, url, store, prefix)
-    monkeypatch.setenv("RAINBOW_CONFIG", str(made.config))
-    monkeypatch.setenv("RAINBOW_TOKEN", made.token())
-    yield made
-    made.end()
-
-
-@pytest.fixture
-def sh(capsys: Any) -> Shell:
-    return Shell(capsys)
+    yield from in_force(made, monkeypatch)
 
 
 @pytest.fixture

@@ -16,22 +16,13 @@ import pytest
 
 from rainbow.cli import completion, watching
 from rainbow.models.job import Dispatch
-from running import Rainbow, Shell, alone, eventually, graph, in_memory, refuses
+from running import Rainbow, Shell, alone, eventually, graph, in_force, in_memory, refuses
 
 
 @pytest.fixture
 def rainbow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Rainbow]:
     alone(monkeypatch, tmp_path)
-    made = in_memory(tmp_path)
-    monkeypatch.setenv("RAINBOW_CONFIG", str(made.config))
-    monkeypatch.setenv("RAINBOW_TOKEN", made.token())
-    yield made
-    made.end()
-
-
-@pytest.fixture
-def sh(capsys: Any) -> Shell:
-    return Shell(capsys)
+    yield from in_force(in_memory(tmp_path), monkeypatch)
 
 
 def waits(dispatch: Dispatch) -> list[dict[str, Any]]:

@@ -133,7 +133,7 @@ def test_a_job_that_waits_and_is_refused_stays_in_its_trace(
 ) -> None:
     job = client.submit(jobspec=shell("true"), hold=60)
     assert job.answer.status == "held"
-    agents.start("blue", executor="local", allowed_users=["nobody"])
+    agents.start("blue", executor="local", allowed_users=["somebody-else"])
     agents.start("red", executor="local")
     assert job.wait(60).cluster == "red"
     eventually(lambda: any(span.name == "rainbow.run" for span in spans.of(job.id)))
@@ -156,7 +156,7 @@ def test_a_job_that_waits_and_is_refused_stays_in_its_trace(
 
 
 def test_what_is_not_submitted_is_an_error_in_its_trace(spans: Spans) -> None:
-    broker = connect(ConnectOptions(f"memory://{uuid.uuid4().hex}"))  # nobody has declared a queue there
+    broker = connect(ConnectOptions(f"memory://{uuid.uuid4().hex}"))  # no queue is declared there
     job = str(uuid.uuid4())
     with Client(broker=broker, token="t", timeout=5) as client, pytest.raises(Unroutable):
         client.submit(id=job, command=["true"])

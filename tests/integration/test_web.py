@@ -109,6 +109,15 @@ def test_a_job_from_submission_to_output(web: Web) -> None:
     assert job in [j["id"] for j in api.get("/v1/jobs", params={"state": "completed"}).json()["jobs"]]
 
 
+def test_a_submission_that_is_repeated_is_the_same_job(web: Web) -> None:
+    job = str(uuid.uuid4())
+    answers = [web.api().post("/v1/jobs", json={**JOB, "id": job, "name": "once"}) for _ in range(3)]
+    assert [(a.status_code, a.json()["jobs"][0]["id"]) for a in answers] == [(202, job)] * 3
+    assert web.ended(job)["attempt"] == 1
+    listed = web.api().get("/v1/jobs", params={"text": job}).json()["jobs"]
+    assert [(found["id"], found["name"]) for found in listed] == [(job, "once")]
+
+
 def test_an_array(web: Web) -> None:
     array = web.submit(command=["sh", "-c", "echo point $SLURM_ARRAY_TASK_ID"], array="1-3%2")
     record = web.ended(array)

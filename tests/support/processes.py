@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
 import yaml
 
+from rainbow.client import Client
+from rainbow.errors import RainbowError
 from rainbow.security import scopes
 from rainbow.security.tokens import KeyRing, Role, issue
-from rig import resources
+from rig import eventually, resources
 
 
 class Site:
@@ -161,6 +165,34 @@ class Site:
         os.kill(process.pid, signal.SIGKILL)
         process.wait()
         self.running.remove(process)
+
+    def served(self, client: Client, clusters: int) -> None:
+        """Wait until so many clusters are alive."""
+
+        def alive() -> bool:
+            try:
+                return sum(c.alive for c in client.clusters()) == clusters
+            except RainbowError:
+                return False
+
+        eventually(alive, 120, every=0.2)
+
+    def kill_schedulers(
+        self,
+        schedulers: dict[str, subprocess.Popen[bytes]],
+        chance: random.Random,
+        *,
+        times: int = 4,
+        down: tuple[float, float],
+        up: tuple[float, float],
+    ) -> None:
+        """So many times kill one of them, with its recorder, start it again after a while, and let it run a while."""
+        for _ in range(times):
+            name = chance.choice(sorted(schedulers))
+            self.kill(schedulers[name])
+            time.sleep(chance.uniform(*down))
+            schedulers[name] = self.scheduler(name=name)
+            time.sleep(chance.uniform(*up))
 
     def logs(self) -> str:
         return "\n".join(f"--- {f.name}\n{f.read_text()[-3000:]}" for f in sorted(self.folder.glob("*.log")))

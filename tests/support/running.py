@@ -9,7 +9,7 @@ import shlex
 import threading
 import time
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -229,6 +229,14 @@ class Rainbow:
 def in_memory(folder: Path) -> Rainbow:
     name = uuid.uuid4().hex[:12]
     return Rainbow(folder, f"memory://{name}", f"memory://{name}")
+
+
+def in_force(made: Rainbow, monkeypatch: Any) -> Iterator[Rainbow]:
+    """Commands work with it, as a submitter, until it ends: the body of a fixture."""
+    monkeypatch.setenv("RAINBOW_CONFIG", str(made.config))
+    monkeypatch.setenv("RAINBOW_TOKEN", made.token())
+    yield made
+    made.end()
 
 
 @dataclass(frozen=True)

@@ -99,7 +99,6 @@ EXEMPT: frozenset[str] = frozenset(
         "workers/rainbow_workers/stores/base.py",
         "workers/rainbow_workers/stores/redis/clusters.py",
         "workers/rainbow_workers/stores/redis/enrollments.py",
-        "workers/rainbow_workers/stores/redis/lua/assign.lua",
         "workers/rainbow_workers/stores/redis/lua/cancel.lua",
         "workers/rainbow_workers/stores/redis/lua/delete.lua",
         "workers/rainbow_workers/stores/redis/lua/find.lua",

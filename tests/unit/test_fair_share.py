@@ -95,7 +95,7 @@ class Site:
             assert pending.job is not None
             assert decision is not None
             assert decision.cluster is not None
-            self.fair_share.charge(pending.job, decision.cluster)
+            self.fair_share.charge([(pending.job, decision.cluster)])
             self.world.settle(decision.cluster, SMALL.demand)
             self.queued[decision.cluster].append(pending.job.payer)
         self._start()
@@ -240,12 +240,12 @@ def test_what_a_cluster_refused_is_not_charged() -> None:
     site.fair_share.sync()
     job = Job("job", "alice", SMALL, frozenset({"*"}), 0.0)
     cluster = next(iter(SECONDS))
-    site.fair_share.charge(job, cluster)
+    site.fair_share.charge([(job, cluster)])
     charged = site.fair_share.usage().users["default", "alice"]
-    site.fair_share.charge(job, cluster)
+    site.fair_share.charge([(job, cluster)])
     site.fair_share.refund(job, cluster)
     assert site.fair_share.usage().users["default", "alice"] == pytest.approx(charged)
-    # What is left is put right as usual; what came back is nobody's run time.
+    # What is left is put right as usual; what came back has no run time.
     site.store.shares.ran({"alice": 2.0, run_time_of("alice", cluster): 2.0})
     site.now += 2.0
     site.fair_share.sync()

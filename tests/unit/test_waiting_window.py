@@ -73,9 +73,11 @@ class Room:
     def release(self, now: float) -> dict[str, str | None]:
         self.fair_share.sync()
         decided = self.deciding.release(Round(self.window, self.patience, now, self.fair_share), now)
-        for placed in decided.jobs:
+        for placed, decision in zip(decided.jobs, decided.decisions, strict=True):
             assert placed.job is not None
-            self.fair_share.charge(placed.job)
+            assert decision is not None
+            assert decision.cluster is not None
+            self.fair_share.charge([(placed.job, decision.cluster)])
         return {p.id: d.cluster for p, d in zip(decided.jobs, decided.decisions, strict=True) if d is not None}
 
 
@@ -276,7 +278,7 @@ def test_usage_fades_and_is_shared_by_schedulers() -> None:
     one.sync()
     job = pending(1).job
     assert job is not None
-    one.charge(job)
+    one.charge([(job, "blue")])
     charged = one.usage().users.get(ALICE, 0.0)
     now[0] += 1.5
     one.sync()

@@ -48,6 +48,7 @@ from rainbow_workers.scheduling.durations import Durations
 from rainbow_workers.scheduling.failover import RateLimiter
 from rainbow_workers.scheduling.fair_share import FairShare
 from rainbow_workers.scheduling.limits import Limits
+from rainbow_workers.scheduling.listening import Parts
 from rainbow_workers.scheduling.outgoing import Outgoing
 from rainbow_workers.scheduling.rebinding import Rebinding
 from rainbow_workers.scheduling.returns import Returns
@@ -272,21 +273,14 @@ class Service:
         return self.room
 
     def _dependents(self) -> Task:
-        """Part of each process that schedules, as the waiting room is."""
-        return Dependents(
-            self._broker,
-            self._store,
-            self.world,
-            self._intake(self._decider()),
-            Outgoing(self.world, self._keys, lambda: self._verifier.ring),
-            self._follower,
-            self._keys,
-            window=min(60_000, 8 * self._options.waiting.window),
-        )
+        return Dependents(self._listening())
 
     def _arrays(self) -> Task:
-        """Part of each process that schedules, as the waiting room is."""
-        return Arrays(
+        return Arrays(self._listening(), self._cancelling)
+
+    def _listening(self) -> Parts:
+        """Of workers that are part of each process that schedules, as the waiting room is."""
+        return Parts(
             self._broker,
             self._store,
             self.world,
@@ -294,7 +288,6 @@ class Service:
             Outgoing(self.world, self._keys, lambda: self._verifier.ring),
             self._follower,
             self._keys,
-            self._cancelling,
             window=min(60_000, 8 * self._options.waiting.window),
         )
 

@@ -248,7 +248,7 @@ class ClusterCache:
         return max(back, self._reporting(now), self.recalling(now))
 
     def _reporting(self, now: float) -> float:
-        """For how many seconds more a cluster that came back after the data was created anew may not have reported."""
+        """For how many seconds more a cluster that came back to empty data may not have reported."""
         most = _BACK_WITHIN * self.alive_after
         if not self._back_at or now >= self._back_at + most:
             return 0.0

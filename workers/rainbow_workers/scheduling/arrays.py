@@ -12,40 +12,31 @@ and those that are on their way are not assigned (`stores.base.Ledger.record`).
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 
 from rainbow import topology
-from rainbow.brokers.base import Broker, Consumer, Delivery, Message
+from rainbow.brokers.base import Consumer, Delivery, Message
 from rainbow.models.arrays import Array
 from rainbow.models.job import TERMINAL, JobEvent, JobRecord
-from rainbow_workers.clusters.cache import ClusterCache
-from rainbow_workers.clusters.sync import CacheSync
 from rainbow_workers.events import news, recorded_events, stands
-from rainbow_workers.keys import ClusterKeys
 from rainbow_workers.scheduling.answers import happened
 from rainbow_workers.scheduling.cancelling import Cancelling
 from rainbow_workers.scheduling.decide import Job
-from rainbow_workers.scheduling.outgoing import Outgoing, as_it_came
+from rainbow_workers.scheduling.listening import HELD_MOST, ListeningTask, Parts
+from rainbow_workers.scheduling.outgoing import as_it_came
 from rainbow_workers.scheduling.pending_job import PendingJob
 from rainbow_workers.scheduling.publishing import revoked
-from rainbow_workers.scheduling.submissions import SubmissionReader
-from rainbow_workers.stores.base import Cursor, Store
+from rainbow_workers.stores.base import Cursor
 from rainbow_workers.stores.history import ARRAY, ON_CLUSTER
-from rainbow_workers.worker import Task
 
 #: Elements of one array that are with the schedulers and on no cluster yet, at most.
 AHEAD = 1000
 #: Arrays that are looked at, and elements that are cancelled, in one go.
 _BATCH = 500
-#: Seconds that one wait for news lasts at most: new arrivals are taken in between.
-_LISTEN = 0.1
 #: Seconds between two looks at an array of which nothing is heard, and after a look that was not enough.
 _AGAIN, _SOON = 60.0, 1.0
-#: Seconds that a delivery is held: RabbitMQ ends a channel that holds one for 30 minutes (`consumer_timeout`).
-_HELD_MOST = 600.0
 _CONFIRM_S = 30.0
 
 
@@ -67,81 +58,28 @@ class Entry:
     cancelled: set[str] = field(default_factory=set)
 
 
-class Arrays(Task):
+class Arrays(ListeningTask[dict[str, Entry]]):
     name = "arrays"
     queue = topology.ARRAYS_QUEUE
+    arrays = True
 
-    def __init__(
-        self,
-        broker: Broker,
-        store: Store,
-        world: ClusterCache,
-        reader: SubmissionReader,
-        outgoing: Outgoing,
-        sync: CacheSync,
-        keys: ClusterKeys,
-        cancelling: Cancelling,
-        *,
-        window: int = 20_000,
-        clock: Callable[[], float] = time.time,
-    ) -> None:
-        self._broker = broker
-        self._store = store
-        self._world = world
-        self._reader = reader
-        self._outgoing = outgoing
-        self._sync = sync
-        self._keys = keys
+    def __init__(self, parts: Parts, cancelling: Cancelling) -> None:
+        super().__init__(parts, {})
         self._cancelling = cancelling
-        self._size = window
-        self._clock = clock
-        self._consumer: Consumer | None = None
-        self._window: dict[str, Entry] = {}
-        self._since = ""
-        self._moved: list[str] = []
-        self._at_hand: list[PendingJob] = []
-        self._epoch = world.epoch
-        self._tidy_at = 0.0
 
-    def consume(self, broker: Broker, prefetch: int) -> Consumer:
-        return broker.consume(self.queue, prefetch=self._size)
-
-    @property
-    def listens(self) -> bool:
-        return bool(self._window)
-
-    def ready(self) -> None:
-        self._sync.follow()
-        if self._window and not self._moved:
-            self._since, self._moved = self._store.dependencies.moved(self._since, _LISTEN, arrays=True)
-
-    def handle(self, deliveries: Sequence[Delivery], consumer: Consumer) -> None:
-        if consumer is not self._consumer:
-            # What the consumer before this one had taken is with the broker again, and comes again.
-            self._window, self._moved = {}, []
-            self._consumer = consumer
-        now = self._clock()
-        if deliveries and not self._window:
-            # From before they are looked at.
-            self._since, self._moved = self._store.dependencies.moved("", 0.0, arrays=True)
-        self._at_hand = []
+    def _work(self, deliveries: Sequence[Delivery], consumer: Consumer, now: float) -> None:
         for delivery in deliveries:
             self._take(self._reader.read(delivery), consumer, now)
-        moved, self._moved = self._moved, []
-        for array_id in moved:
+        for array_id in self._heard():
             if array_id in self._window:
                 self._window[array_id].look_at = now
         if now >= self._tidy_at:
             self._tidy_at = now + _SOON
             self._tidy(consumer, now)
         self._look([entry for entry in self._window.values() if entry.look_at <= now], consumer, now)
-        self._at_hand = []
 
-    def abandon(self) -> list[Delivery]:
-        jobs, self._at_hand = self._at_hand, []
-        for pending in jobs:
-            self._window.pop(pending.id, None)
-        return [pending.delivery for pending in jobs]
+    def _drop(self, job_id: str) -> None:
+        self._window.pop(job_id, None)
 
     # -- the window -----------------------------------------------------------------------------------------
 
@@ -185,13 +123,10 @@ class Arrays(Task):
         for entry in list(self._window.values()):
             if lost:
                 entry.look_at = now
-            if now - entry.since > _HELD_MOST:
+            if now - entry.since > HELD_MOST:
                 # To the end of the queue, as a new message: a requeued one counts as a failed delivery.
-                self._leave(entry)
+                self._drop(entry.job.id)
                 self._send_on(entry.pending, self._outgoing.to_arrays(entry.pending, entry.released), consumer)
-
-    def _leave(self, entry: Entry) -> None:
-        self._window.pop(entry.job.id, None)
 
     def _send_on(self, pending: PendingJob, message: Message, consumer: Consumer) -> None:
         [outcome] = self._broker.publish([message]).wait(_CONFIRM_S)
@@ -210,7 +145,7 @@ class Arrays(Task):
     def _advance(self, entry: Entry, record: JobRecord, consumer: Consumer, now: float) -> None:
         counts = record.counts
         if record.user not in (None, entry.job.user):
-            self._leave(entry)
+            self._drop(entry.job.id)
             entry.job.freed_at = now
             self._send_on(entry.pending, self._outgoing.freed(entry.pending, _taken(entry.job.id)), consumer)
             return
@@ -232,7 +167,7 @@ class Arrays(Task):
                 self._record(entry, "running", now)
             self._release(entry, counts, ended, now)
             return
-        self._leave(entry)
+        self._drop(entry.job.id)
         consumer.ack([entry.pending.delivery])
 
     def _release(self, entry: Entry, counts: dict[str, int], ended: int, now: float) -> None:

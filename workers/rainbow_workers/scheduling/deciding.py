@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from rainbow.errors import StoreUnavailable
+from rainbow.models.dependencies import DEPENDENCY
 from rainbow_workers.clusters.cache import ClusterCache
 from rainbow_workers.headers import DOUBTFUL
 from rainbow_workers.scheduling.answers import looked
@@ -16,7 +17,7 @@ from rainbow_workers.scheduling.limits import Limits, refuse
 from rainbow_workers.scheduling.pending_job import PendingJob
 from rainbow_workers.scheduling.stages import Decided
 from rainbow_workers.stores.base import Store
-from rainbow_workers.stores.history import ARRAY, DEPENDENCY
+from rainbow_workers.stores.history import ARRAY
 
 #: Decisions that are not revised later.
 _FINAL = frozenset({"no-match", "unsatisfiable", "satisfied"})

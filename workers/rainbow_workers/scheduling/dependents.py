@@ -12,39 +12,29 @@ A job is only recorded when all that it waits for are, so no two can wait for ea
 from __future__ import annotations
 
 import queue
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from rainbow import topology
-from rainbow.brokers.base import Broker, Consumer, Delivery, Message, Receipt
-from rainbow.models.dependencies import written
+from rainbow.brokers.base import Consumer, Delivery, Message, Receipt
+from rainbow.models.dependencies import DEPENDENCY, written
 from rainbow.models.job import JobEvent, JobRecord
-from rainbow_workers.clusters.cache import ClusterCache
-from rainbow_workers.clusters.sync import CacheSync
 from rainbow_workers.events import news, recorded_events, stands
-from rainbow_workers.keys import ClusterKeys
 from rainbow_workers.scheduling.answers import answer, first_answer, happened, to_submitter
 from rainbow_workers.scheduling.awaiting import Awaiting, Entry
 from rainbow_workers.scheduling.decide import Decision, Job
-from rainbow_workers.scheduling.outgoing import Outgoing, as_it_came
+from rainbow_workers.scheduling.listening import HELD_MOST, ListeningTask, Parts
+from rainbow_workers.scheduling.outgoing import as_it_came
 from rainbow_workers.scheduling.pending_job import PendingJob, of_two
-from rainbow_workers.scheduling.submissions import SubmissionReader
-from rainbow_workers.stores.base import Dependent, Store
-from rainbow_workers.stores.history import DEPENDENCY
-from rainbow_workers.worker import Task
+from rainbow_workers.stores.base import Dependent
 
 #: Seconds for which a job may wait for one that is unknown: that one may have been submitted a moment before, and be
 #: with another scheduler, or with one that was killed.
 GRACE = 10.0
-#: Seconds that one wait for news lasts at most: new arrivals are taken in between.
-_LISTEN = 0.1
 #: Seconds between two looks at a job of which nothing is heard, at one that waits for a job of which the store lost the
 #: record, and at one that waits for an unknown one.
 _AGAIN, _ANEW, _SOON = 60.0, 5.0, 1.0
 #: Seconds between two looks at what is due.
 _TIDY = 1.0
-#: Seconds that a delivery is held: RabbitMQ ends a channel that holds one for 30 minutes (`consumer_timeout`).
-_HELD_MOST = 600.0
 #: Seconds after which a full window makes way for others in the queue: at first, when something happened to jobs for
 #: which none in the window waits, and at most.
 _TURN_FIRST, _TURN_MISSED, _TURN_MOST = 1.0, 5.0, 60.0
@@ -52,82 +42,32 @@ _TURN_FIRST, _TURN_MISSED, _TURN_MOST = 1.0, 5.0, 60.0
 _BATCH = 500
 
 
-class Dependents(Task):
+class Dependents(ListeningTask[Awaiting]):
     name = "dependents"
     queue = topology.DEPENDENTS_QUEUE
 
-    def __init__(
-        self,
-        broker: Broker,
-        store: Store,
-        world: ClusterCache,
-        reader: SubmissionReader,
-        outgoing: Outgoing,
-        sync: CacheSync,
-        keys: ClusterKeys,
-        *,
-        window: int = 20_000,
-        clock: Callable[[], float] = time.time,
-    ) -> None:
-        self._broker = broker
-        self._store = store
-        self._world = world
-        self._reader = reader
-        self._outgoing = outgoing
-        self._sync = sync
-        self._keys = keys
-        self._size = window
-        self._clock = clock
-        self._consumer: Consumer | None = None
-        self._window = Awaiting()
-        self._since = ""
-        self._moved: list[str] = []
+    def __init__(self, parts: Parts) -> None:
+        super().__init__(parts, Awaiting())
         #: Those that left, to be forgotten by the store: put in by the broker's thread.
         self._left: queue.SimpleQueue[Dependent] = queue.SimpleQueue()
-        self._at_hand: list[PendingJob] = []
-        self._tidy_at = 0.0
-        self._epoch = world.epoch
         self._turn_at, self._turn_after = 0.0, _TURN_FIRST
 
-    def consume(self, broker: Broker, prefetch: int) -> Consumer:
-        return broker.consume(self.queue, prefetch=self._size)
-
-    @property
-    def listens(self) -> bool:
-        return bool(self._window)
-
     def ready(self) -> None:
-        self._sync.follow()
         left = [self._left.get_nowait() for _ in range(self._left.qsize())]
         if left:
             self._store.dependencies.forget(left)
-        if self._window and not self._moved:
-            self._since, self._moved = self._store.dependencies.moved(self._since, _LISTEN)
+        super().ready()
 
-    def handle(self, deliveries: Sequence[Delivery], consumer: Consumer) -> None:
-        if consumer is not self._consumer:
-            # What the consumer before this one had taken is with the broker again, and comes again.
-            self._clear()
-            self._consumer = consumer
-        now = self._clock()
-        if deliveries and not self._window:
-            # From before they are looked at.
-            self._since, self._moved = self._store.dependencies.moved("", 0.0)
-        self._at_hand = []
+    def _work(self, deliveries: Sequence[Delivery], consumer: Consumer, now: float) -> None:
         arrived = self._take(deliveries, consumer, now)
-        moved, self._moved = self._moved, []
         self._look(arrived, now)
-        self._hear(moved, now)
+        self._hear(self._heard(), now)
         if now >= self._tidy_at:
             self._tidy_at = now + _TIDY
             self._tidy(consumer, now)
-        self._at_hand = []
 
-    def abandon(self) -> list[Delivery]:
-        jobs, self._at_hand = self._at_hand, []
-        for pending in jobs:
-            self._window.remove(pending.id)
-        return [pending.delivery for pending in jobs]
+    def _drop(self, job_id: str) -> None:
+        self._window.remove(job_id)
 
     # -- the window -----------------------------------------------------------------------------------------
 
@@ -185,10 +125,6 @@ class Dependents(Task):
                 known = record or JobRecord(id=pending.id, state="submitted")
                 answers.append(to_submitter(pending, first_answer(pending.id, known)))
         self._broker.publish(answers).then(lambda _: consumer.ack([p.delivery for p in jobs]))
-
-    def _clear(self) -> None:
-        self._window.clear()
-        self._moved = []
 
     # -- looking --------------------------------------------------------------------------------------------
 
@@ -319,7 +255,7 @@ class Dependents(Task):
             expires = entry.job.expires_at
             if expires is not None and now > expires:
                 late.append(entry)
-            elif now - entry.since > _HELD_MOST:
+            elif now - entry.since > HELD_MOST:
                 old.append(entry)
             elif now >= entry.look_at:
                 due.append(entry)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from rainbow.jobspec import Jobspec
@@ -79,15 +79,22 @@ class FairShare:
         part, seconds, _, _ = self._terms(job, cluster)
         return part * seconds
 
-    def charge(self, job: Job, cluster: str | None = None, jobs: int = 1) -> None:
-        """The job, and others of its kind and user, were dispatched to `cluster`: so many `jobs`."""
+    def charge(self, dispatched: Sequence[tuple[Job, str]]) -> None:
+        """These jobs were dispatched to these clusters. Those of a kind are charged in one step."""
+        kinds: dict[tuple[int, str, str, str], list[tuple[Job, str]]] = {}
+        for job, cluster in dispatched:
+            kinds.setdefault((id(job.jobspec), job.account, job.user, cluster), []).append((job, cluster))
+        for listed in kinds.values():
+            self._charge(*listed[0], len(listed))
+
+    def _charge(self, job: Job, cluster: str, jobs: int) -> None:
         payer = job.payer
         part, seconds, measured, _ = self._terms(job, cluster)
         part *= jobs
         cost = part * seconds
         with self._lock:
             self._add(payer, cost)
-            if not measured and cluster is not None and len(self._guessed) < _GUESSES:
+            if not measured and len(self._guessed) < _GUESSES:
                 parts, charged = self._guessed.get((payer, cluster), (0.0, 0.0))
                 self._guessed[payer, cluster] = parts + part, charged + cost
 

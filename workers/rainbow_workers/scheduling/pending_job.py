@@ -51,8 +51,10 @@ class PendingJob:
     admitted: bool = False
     #: It is held by the waiting room: while it has to wait it stays there.
     parked: bool = False
-    #: The cluster from which its dispatch came back.
-    back: str = ""
+    #: Its dispatch came back from a cluster.
+    back: bool = False
+    #: The cluster whose charge is to be given back, since its dispatch came back from there.
+    refund: str = ""
     #: A try before this one may be unfinished: the ledger may have an assignment that was never dispatched.
     again: bool = False
 

@@ -12,6 +12,7 @@ from rainbow import topology, tracing
 from rainbow.brokers.base import Broker, Message
 from rainbow.errors import TooManyRequests
 from rainbow.models.cluster import Revocation
+from rainbow.models.dependencies import DEPENDENCY
 from rainbow.models.job import JobEvent, JobRecord, State
 from rainbow_workers import dead_letters
 from rainbow_workers.clusters.cache import ClusterCache
@@ -33,7 +34,7 @@ from rainbow_workers.scheduling.outgoing import Outgoing
 from rainbow_workers.scheduling.pending_job import PendingJob, Refusal
 from rainbow_workers.scheduling.stages import Committed, Published
 from rainbow_workers.stores.base import Store
-from rainbow_workers.stores.history import ARRAY, DEPENDENCY
+from rainbow_workers.stores.history import ARRAY
 
 log = logging.getLogger(__name__)
 
@@ -75,13 +76,14 @@ class Publishing:
         told: list[str] = []
         gone: list[PendingJob] = []
         parked: list[PendingJob] = []
-        charges: dict[tuple[int, str, str, str], list[Any]] = {}
+        charged: list[tuple[Job, str]] = []
         for pending, decision in zip(jobs, decisions, strict=True):
             known = pending.refusal or decision
             if known is not None:
                 self.outcomes[known.status] += 1
-            if pending.back and pending.job is not None and self._fair_share is not None:
-                self._fair_share.refund(pending.job, pending.back)
+            if pending.refund and pending.job is not None and self._fair_share is not None:
+                self._fair_share.refund(pending.job, pending.refund)
+                pending.refund = ""
             if decision is not None and decision.status == "assigned":
                 outcome = next(outcomes)
                 if pending.refusal is not None:
@@ -92,7 +94,7 @@ class Publishing:
                     # It went with the store's data, or was deleted, since the decision.
                     gone.append(pending)
                 else:
-                    self._dispatched(pending, decision, now, charges, repeated=outcome.repeated)
+                    charged.append(self._dispatched(pending, decision, now, repeated=outcome.repeated))
                     if not outcome.repeated:
                         told.append(assigned(pending.job, decision.cluster, now))
             elif decision is not None and decision.waits and pending.parked and pending.refusal is None:
@@ -102,8 +104,7 @@ class Publishing:
             if pending.refusal is not None:
                 self._refused(pending, now, events)
         if self._fair_share is not None:
-            for job, cluster, count in charges.values():
-                self._fair_share.charge(job, cluster, count)
+            self._fair_share.charge(charged)
         extra = [recorded_event(self._keys, "assigned", told_of(told))] if told else []
         extra += self._record(events, jobs, in_doubt)
         unsettled = {id(p) for p in (*gone, *parked)}
@@ -125,24 +126,11 @@ class Publishing:
 
     # -- outcomes -------------------------------------------------------------------------------------------
 
-    def _dispatched(
-        self,
-        pending: PendingJob,
-        decision: Decision,
-        now: float,
-        charges: dict[tuple[int, str, str, str], list[Any]],
-        *,
-        repeated: bool,
-    ) -> None:
+    def _dispatched(self, pending: PendingJob, decision: Decision, now: float, *, repeated: bool) -> tuple[Job, str]:
+        """Make its messages. Returns what is to be charged."""
         job = pending.job
         assert job is not None
         assert decision.cluster is not None
-        kind = (id(job.jobspec), job.account, job.user, decision.cluster)
-        charged = charges.get(kind)
-        if charged is None:
-            charges[kind] = [job, decision.cluster, 1]
-        else:
-            charged[2] += 1
         pending.messages.append(self._outgoing.dispatch(job, decision.cluster, now, repeated=repeated))
         if pending.fence is not None:
             pending.messages.append(pending.fence)
@@ -151,6 +139,7 @@ class Publishing:
         if log.isEnabledFor(logging.INFO):
             told = {"action": "assign", "job": job.id, "attempt": job.attempt, "cluster": decision.cluster}
             log.info("job assigned", extra=told)
+        return job, decision.cluster
 
     def _in_the_way(
         self, pending: PendingJob, record: JobRecord, now: float, events: list[JobEvent], gone: list[PendingJob]

@@ -112,7 +112,7 @@ class Returns(Task):
             if reason is not None:
                 ticket = self._intake.returned(back.delivery, reason)
                 ticket.fence = self._fence(back.dispatch)
-                ticket.back = back.dispatch.cluster
+                ticket.back, ticket.refund = True, back.dispatch.cluster
                 tickets.append(ticket)
                 continue
             self._waiting.append(back)

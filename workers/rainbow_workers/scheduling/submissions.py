@@ -24,8 +24,8 @@ from rainbow_workers.headers import AUTHORIZATION, BID_DISPATCH, HELD_DISPATCH, 
 from rainbow_workers.keys import ClusterKeys
 from rainbow_workers.scheduling.decide import Job
 from rainbow_workers.scheduling.failover import LOST
-from rainbow_workers.scheduling.job_templates import JobTemplates
-from rainbow_workers.scheduling.parse_cache import ParseCache
+from rainbow_workers.scheduling.job_templates import template_of
+from rainbow_workers.scheduling.parse_cache import Known, ParseCache
 from rainbow_workers.scheduling.pending_job import PendingJob, Refusal
 from rainbow_workers.scheduling.wishes import after, array_of, bank, jobspec_of
 
@@ -60,7 +60,6 @@ class SubmissionReader:
         self._max_array = max_array
         self._clock = clock
         self._repeats = ParseCache()
-        self._templates = JobTemplates()
 
     def read(self, delivery: Delivery) -> PendingJob:
         """What a delivery on the scheduler's queue is."""
@@ -81,11 +80,11 @@ class SubmissionReader:
         if isinstance(bearer, str):
             # It must be shown again when the submission comes out of a hold queue.
             ticket.hold_headers = {AUTHORIZATION: bearer}
-        known = self._repeats.find(delivery.body) if _may_repeat(delivery) else None
-        if known is not None:
-            job_id, request, jobspec = known
+        found = self._repeats.find(delivery.body) if _may_repeat(delivery) else None
+        known: Known | None = None
+        if found is not None:
+            job_id, known = found
         else:
-            jobspec = None
             try:
                 data = self._decoded(delivery)
             except Denied as exc:
@@ -100,13 +99,14 @@ class SubmissionReader:
         named = job_id or _uuid_or_none(delivery.message_id)
         ticket.id = named or str(uuid4())
         try:
-            if jobspec is None:
-                request = parse(SubmitRequest, data)
-            ticket.job = self._templates.job(ticket, request, self._verifier, self._clock()) if named else None
+            if known is None:
+                ticket.job = self._job(ticket, parse(SubmitRequest, data), None, delivery, named is not None)
+                return ticket
+            if known.template is not None and named:
+                ticket.job = known.template.job(ticket, self._verifier, self._clock())
             if ticket.job is None:
-                ticket.job = self._job(ticket, request, jobspec, delivery, named is not None)
-                if known is not None:
-                    self._templates.add(ticket, request)
+                ticket.job = self._job(ticket, known.request, known.jobspec, delivery, named is not None)
+                known.template = template_of(ticket, known.request)
         except Denied as exc:
             ticket.refusal = Refusal("denied", exc.message, exc.code)
         except RainbowError as exc:

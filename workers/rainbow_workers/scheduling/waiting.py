@@ -27,6 +27,7 @@ from rainbow_workers.scheduling.dispatcher import Dispatcher
 from rainbow_workers.scheduling.fair_share import FairShare
 from rainbow_workers.scheduling.lanes import Lanes
 from rainbow_workers.scheduling.limits import Limits
+from rainbow_workers.scheduling.listening import HELD_MOST
 from rainbow_workers.scheduling.outgoing import Outgoing
 from rainbow_workers.scheduling.pending_job import PendingJob, note_submission, of_two
 from rainbow_workers.scheduling.publishing import revoked
@@ -47,8 +48,6 @@ _LISTEN = 0.1
 _TURN_FIRST, _TURN_MOST = 1.0, 60.0
 #: Seconds between two looks at how long deliveries are held.
 _TIDY = 1.0
-#: Seconds that a delivery is held: RabbitMQ ends a channel that holds one for 30 minutes (`consumer_timeout`).
-_HELD_MOST = 600.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -256,7 +255,7 @@ class WaitingRoom(Task):
 
     def _give_way(self, consumer: Consumer, now: float) -> None:
         """Give back what was held for long; and all of a full window in which nothing fits, since others may."""
-        back = [e for e in self._window if now - e.since > _HELD_MOST]
+        back = [e for e in self._window if now - e.since > HELD_MOST]
         if len(self._window) >= self._policy.window:
             if not self._turn_at:
                 self._turn_at = now + self._turn_after

@@ -76,7 +76,7 @@ class _ConfirmedLedger:
         self._clock = clock
         self._lock = threading.Lock()
         self._ends: deque[tuple[float, JobEvent]] = deque(maxlen=_MOST)
-        self._cancels: deque[tuple[float, Sequence[str], Asker | None]] = deque(maxlen=_MOST)
+        self._cancels: deque[tuple[float, str, Asker | None]] = deque(maxlen=_MOST)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._inner, name)
@@ -92,16 +92,17 @@ class _ConfirmedLedger:
     def cancel(self, ids: Sequence[str], by: Asker | None = ANYONE) -> list[JobRecord | None]:
         found = self._inner.cancel(ids, by)
         with self._lock:
-            self._cancels.append((self._clock(), ids, by))
+            now = self._clock()
+            self._cancels.extend((now, job_id, by) for job_id in ids)
         return found
 
     def again(self) -> int:
         since = self._clock() - _KEPT
         with self._lock:
             ends = [event for at, event in self._ends if at >= since]
-            cancels = [(ids, by) for at, ids, by in self._cancels if at >= since]
-        for ids, by in cancels:
-            self._inner.cancel(ids, by)
+            cancels = [(job_id, by) for at, job_id, by in self._cancels if at >= since]
+        for asker in dict.fromkeys(by for _, by in cancels):
+            self._inner.cancel([job_id for job_id, by in cancels if by == asker], asker)
         if ends:
             self._inner.record(ends)
         return len(ends) + len(cancels)

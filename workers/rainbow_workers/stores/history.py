@@ -16,8 +16,6 @@ MAX_MARKS = 1000
 #: How many jobs that moved are told of: the newest. And, on Redis, for how many seconds after the last look somebody is
 #: known to wait for a job.
 MAX_MOVED, AWAITED_TTL = 100_000, 90 * 86_400
-#: The code of a job that is held until others have started or ended.
-DEPENDENCY = "dependency"
 #: The code of an array that is held until the first of its elements starts.
 ARRAY = "array"
 #: States in which a job is on a cluster, or on its way there.

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from rainbow.models.dependencies import DEPENDENCY
 from rainbow.models.job import JobRecord
 from rainbow_workers.stores.base import Dependent, Progress
-from rainbow_workers.stores.history import DEPENDENCY
 from rainbow_workers.stores.memory_data import Data
 
 

@@ -65,7 +65,7 @@ class Preparer:
         output = options.get("output", {})
         if isinstance(output, Mapping):
             options["output"] = {"limit": self._options["output_limit"], **output}
-        # Nobody can give it any: it would wait for ever.
+        # No client can give it input: a job that reads it would never end.
         options.setdefault("input", {"stdin": {"type": "file", "path": "/dev/null"}})
         if spec.get("tasks"):  # without, Flux refuses it
             first, *others = spec["tasks"]

@@ -9,6 +9,7 @@ from itertools import repeat
 from typing import Any
 
 from rainbow.jobspec.request import Demand
+from rainbow.models.dependencies import DEPENDENCY
 from rainbow.models.job import RANK, STARTED, TERMINAL, UNRUN, JobEvent, JobRecord
 from rainbow_workers.stores import StoreOptions
 from rainbow_workers.stores.base import (
@@ -27,7 +28,6 @@ from rainbow_workers.stores.base import (
     concerns,
 )
 from rainbow_workers.stores.history import (
-    DEPENDENCY,
     MARK_TTL,
     MAX_MARKS,
     MAX_MOVED,

@@ -6,6 +6,8 @@ import base64
 import json
 from typing import Any
 
+from rainbow_agents.executors.ending import end_of
+
 Json = dict[str, Any]
 
 #: Messages of the shell up to this level (a warning) belong to the result: they say what is missing.
@@ -13,7 +15,6 @@ _WARNING = 4
 #: Blocks of alternating streams in one piece at most.
 _BLOCKS = 5000
 _STREAMS = ("stdout", "stderr")
-_CUT = b"[what was written before this is left out]\n"
 
 
 class Output:
@@ -92,14 +93,6 @@ def tail_of(eventlog: str, limit: int) -> str | None:
             if size > limit:
                 break
     return end_of(b"".join(reversed(blocks)), limit)
-
-
-def end_of(data: bytes, limit: int) -> str | None:
-    """Return `data` as text; of more than `limit` bytes the last lines, after a line that says so."""
-    if len(data) > limit:
-        end = data[len(_CUT) - limit :]
-        data = _CUT + (end.partition(b"\n")[2] or end)
-    return data.decode("utf-8", "replace") or None
 
 
 def note_of(event: Json) -> str | None:

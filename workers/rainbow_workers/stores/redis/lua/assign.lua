@@ -1,6 +1,7 @@
 -- ARGV: call id, since, head, bound, rank of assigned, batch {{id, attempt, cluster, user, name or false, nodes, cores,
 -- gpus, at, submitted_at, answer, entry, reserve_s, digest or false, registration, account, array of which it is an
--- element or false, its index}, ...}, {digest -> text}. Gives {outcome a letter each, {what stands in the way, ...}, changes}: H holds, R holds since before, X does not.
+-- element or false, its index}, ...}, {digest -> text}. Returns {letters of the outcomes,
+-- {what stands in the way, ...}, changes}: H holds, R holds since before, X does not.
 local PLACEABLE = {submitted = true, held = true, rejected = true, assigned = true}
 local head, bound, rank = tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5])
 local batch = cmsgpack.unpack(ARGV[6])
