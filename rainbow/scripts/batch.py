@@ -106,21 +106,21 @@ def read_script(
         _launch(document, slots, asked.cores_per_task, chosen)
     array = given.array or made.array
     if array is None:
-        document = _without_array(document)
+        document = _without_array(document, "0" if found.dialect == "lsf" else None)
     refused = (*made.refused, *parsed.refused)
     return BatchJob(document, chosen, flux.priority(options), tuple(made.clusters), array, refused, made.lenient)
 
 
-def _without_array(document: dict[str, Any]) -> dict[str, Any]:
-    """Names of files of a job that is no array. Raises InvalidInput for one with an index."""
+def _without_array(document: dict[str, Any], index: str | None) -> dict[str, Any]:
+    """Names of files of a job that is no array; LSF has `index` there. Raises InvalidInput where none is known."""
     options = document["attributes"]["system"]["shell"]["options"]
     for name in ("output", "input"):
         for entry_ in (options.get(name) or {}).values():
             path = entry_.get("path") if isinstance(entry_, dict) else None
             if isinstance(path, str):
-                if "{{array.index}}" in path:
+                if index is None and "{{array.index}}" in path:
                     raise InvalidInput(f"{path!r} needs the index of an array (%a), and there is no --array")
-                entry_["path"] = path.replace("{{array.id}}", "{{id}}")
+                entry_["path"] = path.replace("{{array.id}}", "{{id}}").replace("{{array.index}}", index or "")
     return document
 
 

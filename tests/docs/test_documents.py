@@ -58,6 +58,7 @@ NOT_RUN: dict[tuple[str, str], int] = {
         "installs a package into the environment; a test installs it into a folder of its own",
     ): 2,
     ("docs/how-to/compose.md", "needs a Docker engine"): 5,
+    ("docs/how-to/monitor-rainbow.md", "it installs from the network and needs a collector"): 3,
     ("docs/how-to/operate-rabbitmq-and-redis.md", "changes a RabbitMQ server as its administrator"): 4,
     (
         "docs/how-to/submit-from-any-language.md",
