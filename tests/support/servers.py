@@ -236,7 +236,7 @@ class RabbitServer:
         return f"{self.parts.scheme}://{login}@{self.host}:{port or self.port}/{urllib.parse.quote(vhost, safe='')}"
 
     def takes_messages(self) -> bool:
-        """Whether a new quorum queue takes a message. RabbitMQ 3.10 that was killed while it declared one may answer
+        """Whether new queues take messages. RabbitMQ 3.10 that was killed while it declared one may answer
         541 to everything that has to do with quorum queues from then on, also after a restart.
         """
         name = f"probe-{uuid.uuid4().hex}"
@@ -245,9 +245,13 @@ class RabbitServer:
             with contextlib.closing(pika.BlockingConnection(parameters)) as connection:
                 channel = connection.channel()
                 channel.confirm_delivery()
-                channel.queue_declare(name, durable=True, arguments={"x-queue-type": "quorum"})
-                channel.basic_publish("", name, b"?")
-                channel.queue_delete(name)
+                channel.exchange_declare(name, "topic", durable=True)
+                for kind in ("classic", "quorum"):
+                    channel.queue_declare(f"{name}-{kind}", durable=True, arguments={"x-queue-type": kind})
+                    channel.queue_bind(f"{name}-{kind}", name, kind)
+                    channel.basic_publish(name, kind, b"?", mandatory=True)
+                    channel.queue_delete(f"{name}-{kind}")
+                channel.exchange_delete(name)
         except (pika.exceptions.AMQPError, OSError):
             return False
         return True
