@@ -180,8 +180,9 @@ def test_nobody_answers_for_another(rig: Rig) -> None:
         blue.say(question, yes)
     with pytest.raises(Denied, match="only the agent of cluster red"):
         blue.say(question, yes, cluster="red")
-    with pytest.raises(Denied, match="sealed"):
-        red.say({"reply": "cmFpbmJvdy5qb2Jz"}, yes)
+    for made in ("cmFpbmJvdy5qb2Jz", question["reply"][:-8] + "AAAAAAA=", "x:" + question["reply"].partition(":")[2]):
+        with pytest.raises(Denied, match="not ours"):
+            red.say({"reply": made}, yes)
     red.say(question, yes)
     assert rig.answer(sent)["cluster"] == "red"
 

@@ -81,7 +81,6 @@ EXEMPT: frozenset[str] = frozenset(
         "rainbow/paths.py",
         "rainbow/settings.py",
         "rainbow/web/feeds.py",
-        "workers/rainbow_workers/addresses.py",
         "workers/rainbow_workers/bidding/bidder.py",
         "workers/rainbow_workers/cli.py",
         "workers/rainbow_workers/clusters/cache.py",

@@ -237,7 +237,7 @@ class Bidding(Task):
                 known = self._world.clusters.get(name)
                 if known is None:
                     continue
-                reply = addresses.seal(self._ring(), addresses.Return(name, address, inbox.id, until + 5.0))
+                reply = addresses.encrypt(self._ring(), addresses.Return(name, address, inbox.id, until + 5.0))
                 for some in _packed(listed):
                     command = AgentCommand(command="bid", asks=some, reply=reply, until=until)
                     messages.append(commands.message(self._keys, name, known.record.registration, command))

@@ -45,7 +45,7 @@ class RelayOperations:
         """Hand an agent's answer to who asked; too late, it is dropped. Which cluster says so is not its own word."""
         if not caller.covers(request.cluster, self._world.groups):
             raise Denied(f"only the agent of cluster {request.cluster} may answer for it")
-        to = addresses.unseal(self._ring(), request.reply)
+        to = addresses.decrypt(self._ring(), request.reply)
         if to.cluster != request.cluster:
             raise Denied(f"cluster {request.cluster} was not asked this")
         if self._clock() <= to.until:
@@ -73,7 +73,7 @@ class RelayOperations:
         ask = OutputAsk(
             id=record.id, attempt=record.attempt, stdout=request.stdout, stderr=request.stderr, limit=request.limit
         )
-        reply = addresses.seal(self._ring(), addresses.Return(record.cluster, *address, until))
+        reply = addresses.encrypt(self._ring(), addresses.Return(record.cluster, *address, until))
         command = AgentCommand(command="output", output=ask, reply=reply, until=until)
         self._broker.publish([commands.message(self._keys, record.cluster, known.record.registration, command)]).check(
             15.0
