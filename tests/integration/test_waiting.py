@@ -167,6 +167,42 @@ def test_a_waiting_job_is_cancelled_at_once(rig: Rig) -> None:
     assert rig.submit(jobspec=shell("true"))["status"] == "assigned"
 
 
+def waits_in_the_broker(rig: Rig) -> bool:
+    """Whether a message of a job that waits is left. Stops the workers."""
+    rig.service.stop()
+    return any(rig.broker.stats(q).messages for q in topology.waiting_queues())
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+def test_a_cancelled_job_leaves_the_queue(rig: Rig, restarted: bool) -> None:
+    """Else a store that loses all it knew would have it start."""
+    full(rig, "blue")
+    _, job = waiting(rig)
+    if restarted:
+        rig.service.stop()
+        rig.store.jobs.cancel([job])
+        ended = JobEvent(id=job, attempt=0, state="cancelled", at=time.time(), user="alice", code="cancel")
+        rig.store.jobs.record([ended])
+        assert waits_in_the_broker(rig)
+        rig.restart()
+        eventually(lambda: rig.service.world.clusters.get("blue"))
+    else:
+        rig.rpc.call({"op": "cancel", "ids": [job]})
+        rig.until(job, "cancelled", 5)
+    _, other = waiting(rig)
+    for _ in range(20):
+        time.sleep(1.5)
+        rig.service.stop()
+        left = sum(rig.broker.stats(q).messages for q in topology.waiting_queues())
+        rig.restart()
+        if left == 1:
+            break
+    eventually(lambda: rig.service.world.clusters.get("blue"))
+    report(rig, "blue", 1)
+    [delivery] = rig.jobs_of("blue").take(2, 10)
+    assert (left, rig.open(delivery)["id"]) == (1, other)
+
+
 def test_a_waiting_job_that_expires_ends_on_time(rig: Rig) -> None:
     full(rig, "blue")
     _, job = waiting(rig, expires=time.time() + 1.0)

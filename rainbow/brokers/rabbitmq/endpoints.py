@@ -64,10 +64,16 @@ class Target:
         return shown if self.ip == self.endpoint.host else f"{shown} ({self.ip})"
 
 
+_NO_CERTIFICATE = "no client certificate was given: set broker.tls.cert and broker.tls.key if the broker asks for one"
+
+
 class Parameters:
     """Connection parameters from the options, with the user and password of the moment.
 
     Raises InvalidSettings at once for a URL or TLS files that cannot work.
+
+    Attributes:
+        hint: What may be wrong where a broker lets nobody in and does not say why; empty if nothing is known.
     """
 
     def __init__(self, options: ConnectOptions) -> None:
@@ -80,6 +86,9 @@ class Parameters:
         if options.tls is not None and not all(encrypted):
             raise InvalidSettings("TLS files are given, but the broker URL says amqp://: use amqps://")
         context = _tls_context(options) if any(encrypted) else None
+        # TLS 1.3 has a client without a certificate find its connection ended, often without a word why.
+        bare = context is not None and (options.tls is None or options.tls.cert is None)
+        self.hint = f" ({_NO_CERTIFICATE})" if bare else ""
         self.endpoints = [self._endpoint(p, context) for p in parts]
         if len({e.vhost for e in self.endpoints}) > 1:
             raise InvalidSettings("the broker URLs name several virtual hosts: they must be one cluster's, and agree")

@@ -177,14 +177,7 @@ class Link:
                 )
             )
         else:
-            self._missed(attempt, _reason(error, code, text) + self._hint(code))
-
-    def _hint(self, code: int) -> str:
-        """TLS 1.3 has a client without a certificate find its connection ended, often without a word why."""
-        files = self._options.tls
-        if self.up or code or self._target is None or self._target.endpoint.tls is None or (files and files.cert):
-            return ""
-        return " (no client certificate was given: set broker.tls.cert and broker.tls.key if the broker asks for one)"
+            self._missed(attempt, _reason(error, code, text) + ("" if self.up or code else self._parameters.hint))
 
     def _give_up(self, attempt: int) -> None:
         """Nothing came of connecting in time: leave the half-open connection to itself and go on."""

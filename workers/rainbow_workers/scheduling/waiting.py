@@ -15,12 +15,14 @@ from dataclasses import dataclass, field
 from rainbow import topology
 from rainbow.brokers.base import Broker, Consumer, Delivery, Receipt
 from rainbow.models.cluster import Revocation
+from rainbow.models.job import JobRecord
 from rainbow.models.shares import ShareTerms
 from rainbow.models.waiting import WaitingSettings
 from rainbow_workers.audit import Audit
 from rainbow_workers.clusters.cache import ClusterCache
 from rainbow_workers.clusters.depth import DepthPolicy
 from rainbow_workers.clusters.sync import CacheSync
+from rainbow_workers.scheduling.answers import first_answer, to_submitter
 from rainbow_workers.scheduling.contention import Contention
 from rainbow_workers.scheduling.decide import Decider
 from rainbow_workers.scheduling.dispatcher import Dispatcher
@@ -126,6 +128,8 @@ class WaitingRoom(Task):
         self._revocations: Sequence[Revocation] = ()
         self._contended_at = (-1, -1)
         self._tidy_at = 0.0
+        #: From where to go on hearing of jobs that ended, and since when those that came are not looked at.
+        self._heard, self._looked_at = "", 0.0
         self._turn_at, self._turn_after = 0.0, _TURN_FIRST
 
     def consume(self, broker: Broker, prefetch: int) -> Consumer:
@@ -151,6 +155,7 @@ class WaitingRoom(Task):
             # What the consumer before this one had taken is with the broker again, and comes again.
             self._window.clear()
             self._consumer = consumer
+            self._heard, self._looked_at = "", 0.0
         now = self._clock()
         others = [*self._dispatcher.pending(), *self._overdue(now), *self._revoked()]
         for delivery in deliveries:
@@ -169,6 +174,7 @@ class WaitingRoom(Task):
             self._release(consumer, now)
         if now >= self._tidy_at:
             self._tidy_at = now + _TIDY
+            self._drop_ended(consumer, now)
             self.oldest = self._window.oldest()
             self._give_way(consumer, now)
         if self._contended_at != (known := (self._window.version, self._world.generation)):
@@ -253,6 +259,42 @@ class WaitingRoom(Task):
 
     # -- the window ---------------------------------------------------------------------------------------
 
+    def _drop_ended(self, consumer: Consumer, now: float) -> None:
+        """Jobs that ended while they waited, as those that were cancelled, leave the queue: from then on they cannot
+        start, whatever the store loses."""
+        if not len(self._window):
+            self._heard, self._looked_at = "", 0.0
+            return
+        moved: set[str] = set()
+        while True:
+            self._heard, more = self._store.dependencies.moved(self._heard, 0.0)
+            moved.update(more)
+            if not more:
+                break
+        since, self._looked_at = self._looked_at, now
+        entries = [e for e in self._window if e.since >= since or e.pending.id in moved]
+        for start in range(0, len(entries), _BATCH):
+            part = entries[start : start + _BATCH]
+            records = self._store.jobs.get([e.pending.id for e in part])
+            over = [
+                (entry.pending, record)
+                for entry, record in zip(part, records, strict=True)
+                if record is not None and record.terminal and _of(record, entry.pending)
+            ]
+            if over:
+                self._drop([pending for pending, _ in over], [record for _, record in over], consumer)
+
+    def _drop(self, jobs: Sequence[PendingJob], records: Sequence[JobRecord], consumer: Consumer) -> None:
+        for pending in jobs:
+            self._window.remove(pending)
+        answers = [
+            to_submitter(pending, first_answer(pending.id, record))
+            for pending, record in zip(jobs, records, strict=True)
+            if pending.reply_to
+        ]
+        deliveries = [pending.delivery for pending in jobs]
+        self._broker.publish(answers).then(lambda _: consumer.ack(deliveries))
+
     def _give_way(self, consumer: Consumer, now: float) -> None:
         """Give back what was held for long; and all of a full window in which nothing fits, since others may."""
         back = [e for e in self._window if now - e.since > HELD_MOST]
@@ -300,3 +342,8 @@ class WaitingRoom(Task):
                     return None
                 out.update(names)
         return frozenset(out)
+
+
+def _of(record: JobRecord, pending: PendingJob) -> bool:
+    """Whether the record is of this job, and not of another user's under its id."""
+    return pending.job is not None and record.user in (None, pending.job.user)

@@ -45,8 +45,8 @@ class Dependencies(Protocol):
     def moved(self, since: str, timeout: float, *, arrays: bool = False) -> tuple[str, list[str]]:
         """Ids of jobs that moved since `since`, oldest first, perhaps not all at once; and from where to go on.
 
-        These are jobs that somebody waits for and that started or ended, and jobs that ended while they were held with
-        the code `dependency`. With `arrays` they are arrays whose record changed, or that of an element.
+        These are jobs that others wait for and that started or ended, and jobs that ended while they were held. With
+        `arrays` they are arrays whose record changed, or that of an element.
 
         Blocks for at most `timeout` seconds while there is none. With an empty `since` it only says from where to go
         on. Old ones are dropped: those who wait look again from time to time.

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from rainbow.models.dependencies import DEPENDENCY
 from rainbow.models.job import JobRecord
 from rainbow_workers.stores.base import Dependent, Progress
 from rainbow_workers.stores.memory_data import Data
@@ -65,6 +64,6 @@ def note(data: Data, old: JobRecord, new: JobRecord) -> None:
         return
     if awaited and new.terminal:
         data.ends[new.id] = new.state
-    if awaited or (new.terminal and (old.state, old.code) == ("held", DEPENDENCY)):
+    if awaited or (new.terminal and old.state == "held"):
         data.moved.append((data.moved[-1][0] + 1 if data.moved else 1, new.id))
         data.relief.notify_all()

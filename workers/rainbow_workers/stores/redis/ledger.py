@@ -9,7 +9,6 @@ from itertools import repeat
 from typing import Any
 
 from rainbow.jobspec.request import Demand
-from rainbow.models.dependencies import DEPENDENCY
 from rainbow.models.job import RANK, STARTED, TERMINAL, UNRUN, JobEvent, JobRecord
 from rainbow_workers.stores import StoreOptions
 from rainbow_workers.stores.base import (
@@ -125,7 +124,6 @@ class RedisLedger:
             self._options.max_history,
             ENDED,
             pack([_event(e, sender) for e, sender in zip(events, senders or repeat(None), strict=bool(senders))]),
-            DEPENDENCY,
             MAX_MOVED,
         )
         letters, records, watchers = unpack(reply)

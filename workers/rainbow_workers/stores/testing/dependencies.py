@@ -41,11 +41,12 @@ class DependenciesContract(StoreFixtures):
         assert store.dependencies.moved(since, 0.01) == (since, [])
 
     def test_a_job_that_ends_while_it_waits_is_told(self, store: Store) -> None:
-        one, two = new_id(), new_id()
+        one, two, three = new_id(), new_id(), new_id()
         since, _ = store.dependencies.moved("", 0.0)
         store.jobs.record([event(one, "held", 0, code="dependency"), event(two, "held", 0, code="waiting")])
-        store.jobs.record([event(one, "cancelled", 0), event(two, "cancelled", 0)])
-        assert store.dependencies.moved(since, 5.0)[1] == [one]
+        store.jobs.record([event(three, "assigned", 1)])
+        store.jobs.record([event(one, "cancelled", 0), event(two, "cancelled", 0), event(three, "cancelled", 1)])
+        assert store.dependencies.moved(since, 5.0)[1] == [one, two]
 
     def test_the_end_of_an_awaited_job_stays_known_until_nobody_waits(self, make: Make) -> None:
         store = make(keep=0.2)

@@ -1,9 +1,8 @@
 -- ARGV: call id, keep, head, bound, rank of ended states, events {{id, attempt, state, rank, at, key of times,
 -- fields, answer or false, entry, whether it ends the reservation, whether it is of a job that never ran, cluster of the
 -- sender or false, its registration, whether it proved that the attempt is its own, whether the state says that the job
--- started, whether it waits to be confirmed}, ...}, code of jobs that wait for others, how many that moved are told of
--- (see await.lua). Gives {a letter each: 1 applied, 0 not, F refused, {record, ...}, {{address, ...} or false, ...}}.
-local DEPENDENCY, MOST_MOVED = ARGV[7], ARGV[8]
+-- started, whether it waits to be confirmed}, ...}, how many that moved are told of (see await.lua). Gives {a letter each: 1 applied, 0 not, F refused, {record, ...}, {{address, ...} or false, ...}}.
+local MOST_MOVED = ARGV[7]
 local BEGUN = {accepted = true, running = true}
 local HOLDABLE = {submitted = true, rejected = true}
 local keep, head, bound, ENDED = tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5])
@@ -84,7 +83,7 @@ for i, e in ipairs(events) do
       if attempt > r.attempt then new_attempt(r) end
       if e[12] then r.registration = e[13] end
       r.held = e[16] or nil
-      local waited = r.state == 'held' and r.code == DEPENDENCY
+      local waited = r.state == 'held'
       for name, value in pairs(fields) do r[name] = value end
       r.state, r.rank, r.attempt = e[3], e[4], attempt
       r.times[e[6]] = r.times[e[6]] or e[5]
