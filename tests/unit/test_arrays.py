@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import random
 import time
 import uuid
+from collections import deque
 from typing import Any
 
 import pytest
@@ -16,6 +18,7 @@ from rainbow.models.arrays import MAX_INDEX, read_array
 from rainbow.models.ids import element_id, read_element, read_id
 from rainbow.models.job import JobRecord, SubmitRequest
 from rainbow.models.wire import parse
+from rainbow_workers.scheduling.array_progress import Ends, Progress, of_route
 
 ID = "6f1c1f7e-3f0e-4c56-9a53-2f1f0f6c8a11"
 
@@ -135,3 +138,48 @@ def test_what_an_element_gets() -> None:
     assert jobs[0].document["tasks"][0]["command"] == ["run", "{{array.index}}", "{{id}}"], "the array's stays"
     [plain] = for_element(V1Translator().translate(read(_spec())), read_array("1").element(ID, 1))
     assert "shell" not in plain.document["attributes"]["system"]
+
+
+def test_how_far_an_array_is_goes_with_its_message() -> None:
+    array = read_array("0-18:2")
+    progress = Progress(array, epoch=7)
+    assert progress.following(4) == [(0, 0), (1, 2), (2, 4), (3, 6)]
+    progress.took(4)
+    progress.ended(1, "failed")
+    progress.ended(0, "completed")
+    progress.exit_code = 3
+    read = of_route(array, progress.as_route())
+    assert (read.next, read.sent, read.epoch, read.exit_code) == (4, 4, 7, 3)
+    assert read.open == progress.open == {2: 4, 3: 6}
+    assert [read.ends.get(position) for position in range(4)] == ["completed", "failed", None, None]
+    assert len(read.ends) == 2
+
+
+def test_gaps_are_sent_before_what_follows() -> None:
+    progress = Progress(read_array("1-10"), next=7, gaps=deque([range(1, 3), range(5, 6)]), epoch=7)
+    assert progress.sent == 4
+    order: list[tuple[int, int]] = []
+    while progress.sent < 10:
+        found = progress.following(2)
+        order += found
+        progress.took(len(found))
+        if len(order) == 2:
+            # Others are to look at it again: the first that is missing, and no epoch.
+            route = progress.as_route()
+            assert (route["released"], route["array"]["epoch"]) == (5, 0)
+    assert [position for position, _ in order] == [1, 2, 5, 7, 8, 9]
+    assert progress.following(2) == []
+    progress.move_to(3)
+    assert progress.next == 10
+
+
+def test_ends_that_are_too_many_to_tell_apart() -> None:
+    """A million, each ended in one of three ways by chance, do not fit a header: that they ended does."""
+    chance, ends = random.Random(3), Ends()
+    for position in range(1_000_000):
+        ends.add(position, chance.choice(("completed", "failed", "cancelled")))
+    states, packed = ends.packed()
+    assert len(packed) < 80_000
+    read = Ends(states, packed, 1_000_000)
+    assert len(read) == 1_000_000
+    assert read.get(999_999) == "lost"

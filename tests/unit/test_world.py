@@ -118,6 +118,16 @@ def test_no_is_not_said_on_what_a_store_without_its_data_says() -> None:
     assert deciding.decide(job(restrict=("b",)), 500.0).status == "no-match"
 
 
+def test_what_is_older_than_the_data_has_time_until_a_cluster_comes_back() -> None:
+    """A scheduler that was started since does not know that there were any."""
+    world = world_of()
+    world.apply(Changes(9, epoch=Epoch(9, 100.0)))
+    assert world.awaiting_clusters(101.0) == world.alive_after - 1.0
+    assert world.awaiting_clusters(0.0) == world.alive_after
+    world.apply(Changes(10, clusters={"a": record("a")}, epoch=Epoch(9, 100.0)))
+    assert world.awaiting_clusters(101.0) == 0.0
+
+
 def test_a_store_that_comes_back_whole_delays_nothing() -> None:
     world = world_of(record("a", nodes=1))
     world.apply(Changes(9, clusters={"a": record("a", nodes=1)}, reset=True))

@@ -276,7 +276,7 @@ class Service:
         return Dependents(self._listening())
 
     def _arrays(self) -> Task:
-        return Arrays(self._listening(), self._cancelling)
+        return Arrays(self._listening(), self._cancelling, self._options.keep)
 
     def _listening(self) -> Parts:
         """Of workers that are part of each process that schedules, as the waiting room is."""

@@ -247,6 +247,12 @@ class ClusterCache:
         back = max(0.0, min(self._back_at + self.alive_after - now, self.alive_after)) if self._back_at else 0.0
         return max(back, self._reporting(now), self.recalling(now))
 
+    def awaiting_clusters(self, now: float) -> float:
+        """For how many seconds more clusters may come back to data that was created lately, while none is known."""
+        if self.clusters or self._epoch.lost:
+            return 0.0
+        return max(0.0, min(self._epoch.at + self.alive_after - now, self.alive_after))
+
     def _reporting(self, now: float) -> float:
         """For how many seconds more a cluster that came back to empty data may not have reported."""
         most = _BACK_WITHIN * self.alive_after

@@ -8,20 +8,27 @@ how many are in which state, and says that it did (`stores.base.Dependencies.mov
 When this worker dies, another one begins after as many elements as the ledger counts. At least that many were sent, so
 none is left out; one that is sent twice has the same id, and runs once. No more are sent after the array was cancelled,
 and those that are on their way are not assigned (`stores.base.Ledger.record`).
+
+Which elements have ended is noted in the message of the array, once a minute. In a new epoch of the store that is
+compared with what clusters report: what ended earlier is recorded again, and what neither knows is sent again
+(`array_restoring`). Nothing is sent before.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from itertools import islice
 
 from rainbow import topology
 from rainbow.brokers.base import Consumer, Delivery, Message
 from rainbow.models.arrays import Array
+from rainbow.models.cluster import Revocation
+from rainbow.models.ids import element_id
 from rainbow.models.job import TERMINAL, JobEvent, JobRecord
 from rainbow_workers.events import news, recorded_events, stands
 from rainbow_workers.scheduling.answers import happened
+from rainbow_workers.scheduling.array_progress import Progress, of_route
+from rainbow_workers.scheduling.array_restoring import Restoring, known
 from rainbow_workers.scheduling.cancelling import Cancelling
 from rainbow_workers.scheduling.decide import Job
 from rainbow_workers.scheduling.listening import HELD_MOST, ListeningTask, Parts
@@ -37,6 +44,9 @@ AHEAD = 1000
 _BATCH = 500
 #: Seconds between two looks at an array of which nothing is heard, and after a look that was not enough.
 _AGAIN, _SOON = 60.0, 1.0
+#: Seconds between two looks at which elements have ended, for the array's message. Workers write ends that they decided
+#: themselves again for as long (`stores.confirmed`), clusters those that they reported for much longer.
+_NOTE = 50.0
 _CONFIRM_S = 30.0
 
 
@@ -45,17 +55,19 @@ class Entry:
     """An array that is held here. Times are in seconds since 1970.
 
     Attributes:
-        released: How many of its elements were sent.
         cancelled: Elements on clusters whose cancel was asked for, once the array is cancelled.
+        restoring: While it is compared with a store that lost its data.
     """
 
     pending: PendingJob
     job: Job
     array: Array
-    released: int
+    progress: Progress
     since: float
     look_at: float
+    note_at: float
     cancelled: set[str] = field(default_factory=set)
+    restoring: Restoring | None = None
 
 
 class Arrays(ListeningTask[dict[str, Entry]]):
@@ -63,9 +75,12 @@ class Arrays(ListeningTask[dict[str, Entry]]):
     queue = topology.ARRAYS_QUEUE
     arrays = True
 
-    def __init__(self, parts: Parts, cancelling: Cancelling) -> None:
+    def __init__(self, parts: Parts, cancelling: Cancelling, keep: float) -> None:
+        """`keep` is for how many seconds the store knows what has ended."""
         super().__init__(parts, {})
         self._cancelling = cancelling
+        self._keep = keep
+        self._revocations: Sequence[Revocation] = ()
 
     def _work(self, deliveries: Sequence[Delivery], consumer: Consumer, now: float) -> None:
         for delivery in deliveries:
@@ -93,17 +108,20 @@ class Arrays(ListeningTask[dict[str, Entry]]):
             # The scheduler says what is wrong.
             self._send_on(pending, as_it_came(pending.delivery), consumer)
             return
-        known = self._window.get(pending.id)
-        if known is not None and known.job.user != job.user:
+        held = self._window.get(pending.id)
+        if held is not None and held.job.user != job.user:
             job.freed_at = now
             self._send_on(pending, self._outgoing.freed(pending, _taken(pending.id)), consumer)
             return
-        released = pending.released
-        if known is not None:
-            # Sent twice: what either knows of it holds.
-            consumer.ack([known.pending.delivery])
-            released = max(released, known.released)
-        self._window[pending.id] = Entry(pending, job, job.array, released, now, now)
+        progress = of_route(job.array, pending.progress)
+        if held is not None:
+            # Sent twice: the one that knows more of it stays.
+            mine = held.progress
+            if (len(mine.ends), mine.next) >= (len(progress.ends), progress.next):
+                consumer.ack([pending.delivery])
+                return
+            consumer.ack([held.pending.delivery])
+        self._window[pending.id] = Entry(pending, job, job.array, progress, now, now, now + _NOTE)
 
     def _given_up(self, pending: PendingJob, now: float) -> bool:
         """End an array that began and may not go on: its token was revoked. Returns whether there is one."""
@@ -120,13 +138,34 @@ class Arrays(ListeningTask[dict[str, Entry]]):
 
     def _tidy(self, consumer: Consumer, now: float) -> None:
         lost, self._epoch = self._epoch != self._world.epoch, self._world.epoch
+        revocations = self._world.revocations
+        changed, self._revocations = revocations is not self._revocations, revocations
         for entry in list(self._window.values()):
-            if lost:
+            if lost or (changed and revoked(entry.job, revocations)):
                 entry.look_at = now
-            if now - entry.since > HELD_MOST:
+            noted = now >= entry.note_at and self._note(entry, now)
+            # What has gaps would be compared with the store once more.
+            if now - entry.since > HELD_MOST or (noted and not entry.progress.gaps and not entry.restoring):
                 # To the end of the queue, as a new message: a requeued one counts as a failed delivery.
                 self._drop(entry.job.id)
-                self._send_on(entry.pending, self._outgoing.to_arrays(entry.pending, entry.released), consumer)
+                message = self._outgoing.to_arrays(entry.pending, entry.progress.as_route())
+                self._send_on(entry.pending, message, consumer)
+
+    def _note(self, entry: Entry, now: float) -> bool:
+        """Note which elements have ended since the last time. Returns whether any has."""
+        entry.note_at = now + _NOTE
+        progress = entry.progress
+        if progress.epoch != self._world.epoch:
+            return False
+        todo = list(progress.open.items())
+        before = len(todo)
+        for start in range(0, before, _BATCH):
+            part = todo[start : start + _BATCH]
+            records = self._store.jobs.get([element_id(entry.job.id, index) for _, index in part])
+            for (position, _), record in zip(part, records, strict=True):
+                if record is not None and record.terminal:
+                    progress.ended(position, record.state)
+        return len(progress.open) < before
 
     def _send_on(self, pending: PendingJob, message: Message, consumer: Consumer) -> None:
         [outcome] = self._broker.publish([message]).wait(_CONFIRM_S)
@@ -138,6 +177,8 @@ class Arrays(ListeningTask[dict[str, Entry]]):
         for start in range(0, len(entries), _BATCH):
             part = entries[start : start + _BATCH]
             records = self._store.jobs.get([entry.job.id for entry in part])
+            if None in records:
+                self._sync.refresh()  # of new arrays there is none yet, nor of others in a store that lost its data
             for entry, record in zip(part, records, strict=True):
                 entry.look_at = now + _AGAIN
                 self._advance(entry, record or self._record(entry, "held", now, code=ARRAY), consumer, now)
@@ -165,33 +206,62 @@ class Arrays(ListeningTask[dict[str, Entry]]):
         else:
             if record.state != "running" and any(state in counts for state in ("running", "completed", "failed")):
                 self._record(entry, "running", now)
-            self._release(entry, counts, ended, now)
+            self._release(entry, record, ended, now)
             return
         self._drop(entry.job.id)
         consumer.ack([entry.pending.delivery])
 
-    def _release(self, entry: Entry, counts: dict[str, int], ended: int, now: float) -> None:
+    def _release(self, entry: Entry, record: JobRecord, ended: int, now: float) -> None:
         """Send as many elements as may wait, and run."""
-        array = entry.array
+        array, progress, counted = entry.array, entry.progress, sum(record.counts.values())
         if self._world.remembering(now) or not self._world.clusters:
             # Clusters report which elements they have, and had: they are counted again. Without any, all would fail.
             entry.look_at = now + _SOON
             return
-        entry.released = max(entry.released, sum(counts.values()))
-        waiting = entry.released - ended - _sum(counts, ON_CLUSTER)
-        room = min(AHEAD - waiting, array.size - entry.released)
+        if not self._restored(entry, record, now):
+            entry.look_at = now
+            return
+        progress.exit_code = max((c for c in (progress.exit_code, record.exit_code) if c is not None), default=None)
+        if not progress.restored:
+            progress.move_to(counted)
+        sent = max(progress.sent, counted)
+        waiting = sent - ended - _sum(record.counts, ON_CLUSTER)
+        room = AHEAD - waiting
         if array.limit is not None:
-            room = min(room, array.limit - (entry.released - ended))
+            room = min(room, array.limit - (sent - ended))
         elif waiting > AHEAD // 2:
             return  # in few large steps
-        if room <= 0:
-            return
-        indices = list(islice(array.indices(entry.released), room))
-        outcomes = self._broker.publish(self._outgoing.elements(entry.pending, indices)).wait(_CONFIRM_S)
-        failed = next((at for at, outcome in enumerate(outcomes) if outcome is not None), None)
-        entry.released += len(indices) if failed is None else failed
-        if failed is not None:
-            entry.look_at = now + _SOON
+        if room > 0 and progress.sent < array.size:
+            self._send_elements(entry, room, now)
+
+    def _restored(self, entry: Entry, record: JobRecord, now: float) -> bool:
+        """Compare an array with what the store knows of it, if that has begun another epoch. Returns whether it is
+        done: else more is to be done."""
+        epoch = self._world.epoch
+        if entry.progress.epoch == epoch:
+            return True
+        if entry.restoring is None or entry.restoring.epoch != epoch:
+            entry.restoring = Restoring(self._store, entry.job, entry.progress, epoch, self._keep)
+        if not entry.restoring.step(record, now):
+            return False
+        entry.restoring = None
+        return True
+
+    def _send_elements(self, entry: Entry, most: int, now: float) -> None:
+        """Send the next elements, `most` at most. Those that came up in the store meanwhile are passed over."""
+        progress = entry.progress
+        found = progress.following(most)
+        if progress.restored:
+            ids = [element_id(entry.job.id, index) for _, index in found]
+            there = [known(record) for record in self._store.jobs.get(ids)]
+        else:
+            there = [False] * len(found)
+        indices = [index for (_, index), known_ in zip(found, there, strict=True) if not known_]
+        outcomes = iter(self._broker.publish(self._outgoing.elements(entry.pending, indices)).wait(_CONFIRM_S))
+        done = next((at for at, known_ in enumerate(there) if not known_ and next(outcomes) is not None), len(found))
+        progress.took(done)
+        if done < len(found) or any(there) or progress.gaps:
+            entry.look_at = now + (_SOON if done < len(found) else 0.0)
 
     def _stop(self, record: JobRecord, cancelled: set[str]) -> list[str]:
         """Cancel the elements that have not ended, but for those `cancelled` before. Returns their states."""

@@ -21,6 +21,8 @@ from rainbow_workers.stores.history import ARRAY
 
 #: Decisions that are not revised later.
 _FINAL = frozenset({"no-match", "unsatisfiable", "satisfied"})
+#: Seconds until it is looked again whether a cluster has come back to a store that lost its data.
+_BACK = 2.0
 
 
 class Waiting(Protocol):
@@ -219,7 +221,8 @@ class Deciding:
 
         They were taken before and not settled, waited on hold, or came back from a cluster, while the store lost data:
         they wait until the agents have reported what they have. While registered clusters still report for a new epoch
-        of the store, every submission waits: its client may have sent it before.
+        of the store, every submission waits: its client may have sent it before. A job that is older than the data
+        waits for the first cluster to come back: no decision is right without any.
         """
         recalling = self._world.recalling(now) > 0
         again = [
@@ -233,7 +236,8 @@ class Deciding:
             return frozenset()
         self._refresh()
         if not self._world.remembering(now):
-            return frozenset()
+            began = self._world.known_since if self._world.awaiting_clusters(now) else 0.0
+            again = [p for p in again if p.job and p.job.submitted_at < began]
         records = self._store.jobs.get([p.id for p in again])
         return frozenset(
             p.id
@@ -244,4 +248,5 @@ class Deciding:
     def _wait(self, pending: PendingJob, now: float) -> Decision:
         pending.hold_headers = {**pending.hold_headers, DOUBTFUL: True}
         why = "the store lost its data: it waits until the clusters have said whether one of them has it"
-        return Decision("held", retry_in=self._world.remembering(now), detail=why, in_doubt=True)
+        retry_in = self._world.remembering(now) or min(_BACK, self._world.awaiting_clusters(now))
+        return Decision("held", retry_in=retry_in, detail=why, in_doubt=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -133,9 +133,10 @@ class Outgoing:
         """To where it waits for other jobs (`dependents.Dependents`)."""
         return replace(self.hold(pending, 0), exchange=topology.WAITING, routing_key=topology.DEPENDENTS)
 
-    def to_arrays(self, pending: PendingJob, released: int = 0) -> Message:
-        """To where its elements become jobs (`arrays.Arrays`); so many of them have."""
-        return replace(self.hold(pending, 0, released=released), exchange=topology.WAITING, routing_key=topology.ARRAYS)
+    def to_arrays(self, pending: PendingJob, progress: Mapping[str, Any] | None = None) -> Message:
+        """To where its elements become jobs (`arrays.Arrays`); with how far they are, if that is not as it came."""
+        progress = progress or pending.progress or {"array": {"epoch": self._world.epoch}}
+        return replace(self.hold(pending, 0, progress=progress), exchange=topology.WAITING, routing_key=topology.ARRAYS)
 
     def elements(self, pending: PendingJob, indices: Sequence[int]) -> list[Message]:
         """Elements of an array, to the schedulers: the array's submission with a route of their own."""
@@ -167,7 +168,9 @@ class Outgoing:
         """Back to the schedulers: what it waited for has happened, or is not known and why it is no job."""
         return replace(self.hold(pending, 0, unknown), exchange=topology.SUBMIT, routing_key="submit")
 
-    def hold(self, ticket: PendingJob, seconds: float, unknown: str = "", *, released: int = 0) -> Message:
+    def hold(
+        self, ticket: PendingJob, seconds: float, unknown: str = "", *, progress: Mapping[str, Any] | None = None
+    ) -> Message:
         """What came, to come again in about so many seconds, with what is known of its job sealed beside it."""
         delivery, job = ticket.delivery, ticket.job
         assert job is not None
@@ -175,8 +178,8 @@ class Outgoing:
         route["held_at"] = time.time()
         if ticket.again:
             route["again"] = True
-        if released:
-            route["released"] = released
+        if progress:
+            route |= progress
         if job.element is not None:
             route["element"] = job.element.model_dump()
         if job.freed_at:

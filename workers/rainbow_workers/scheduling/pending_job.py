@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -42,8 +43,8 @@ class PendingJob:
     who: Principal | None = None
     #: Which element of an array it is.
     element: Element | None = None
-    #: Of an array: how many of its elements have been sent on.
-    released: int = 0
+    #: Of an array: how far it is (`array_progress.Progress.as_route`).
+    progress: Mapping[str, Any] = field(default_factory=dict)
     fresh: bool = False
     #: It waited in the queue of a cluster that is lost: placed elsewhere at a bounded rate.
     failover: bool = False
