@@ -14,7 +14,7 @@ from rainbow.models.cluster import ClusterRecord, ClusterState, Revocation
 from rainbow.models.control import parse_request
 from rainbow.models.job import Reason
 from rainbow.resources import read_graph
-from rainbow_workers.clusters.cache import REPORTED_EPOCH, ClusterCache
+from rainbow_workers.clusters.cache import REPORTED_EPOCH, ClusterCache, awaiting_clusters
 from rainbow_workers.scheduling.decide import Decider, Decision, Job
 from rainbow_workers.scheduling.dispatcher import Dispatcher
 from rainbow_workers.scheduling.pending_job import PendingJob
@@ -122,10 +122,10 @@ def test_what_is_older_than_the_data_has_time_until_a_cluster_comes_back() -> No
     """A scheduler that was started since does not know that there were any."""
     world = world_of()
     world.apply(Changes(9, epoch=Epoch(9, 100.0)))
-    assert world.awaiting_clusters(101.0) == world.alive_after - 1.0
-    assert world.awaiting_clusters(0.0) == world.alive_after
+    assert awaiting_clusters(world, 101.0) == world.alive_after - 1.0
+    assert awaiting_clusters(world, 0.0) == world.alive_after
     world.apply(Changes(10, clusters={"a": record("a")}, epoch=Epoch(9, 100.0)))
-    assert world.awaiting_clusters(101.0) == 0.0
+    assert awaiting_clusters(world, 101.0) == 0.0
 
 
 def test_a_store_that_comes_back_whole_delays_nothing() -> None:

@@ -247,12 +247,6 @@ class ClusterCache:
         back = max(0.0, min(self._back_at + self.alive_after - now, self.alive_after)) if self._back_at else 0.0
         return max(back, self._reporting(now), self.recalling(now))
 
-    def awaiting_clusters(self, now: float) -> float:
-        """For how many seconds more clusters may come back to data that was created lately, while none is known."""
-        if self.clusters or self._epoch.lost:
-            return 0.0
-        return max(0.0, min(self._epoch.at + self.alive_after - now, self.alive_after))
-
     def _reporting(self, now: float) -> float:
         """For how many seconds more a cluster that came back to empty data may not have reported."""
         most = _BACK_WITHIN * self.alive_after
@@ -369,6 +363,11 @@ def _number(value: Any, default: int) -> int:
     if isinstance(value, bool) or not isinstance(value, int | float) or value != value:
         return default
     return int(max(-_LARGEST, min(_LARGEST, value)))
+
+
+def awaiting_clusters(world: ClusterCache, now: float) -> float:
+    """For how many seconds more clusters may come back to data that was created lately, while none is known."""
+    return 0.0 if world.clusters else max(0.0, min(world.known_since + world.alive_after - now, world.alive_after))
 
 
 def hindrance(world: ClusterCache, name: str, closed: Mapping[str, str]) -> Reason | None:

@@ -106,7 +106,7 @@ class Progress:
         return list(zip(run, islice(self.array.indices(run.start), len(run)), strict=True)) if run else []
 
     def as_route(self) -> dict[str, Any]:
-        """What goes with the message: see `of_route`. What has gaps is looked at again by whoever takes it."""
+        """What goes with the message: see `of_route`. One with gaps is compared with the store again."""
         states, packed = self.ends.packed()
         return {
             "released": self.gaps[0].start if self.gaps else self.next,

@@ -8,7 +8,7 @@ from typing import Protocol
 
 from rainbow.errors import StoreUnavailable
 from rainbow.models.dependencies import DEPENDENCY
-from rainbow_workers.clusters.cache import ClusterCache
+from rainbow_workers.clusters.cache import ClusterCache, awaiting_clusters
 from rainbow_workers.headers import DOUBTFUL
 from rainbow_workers.scheduling.answers import looked
 from rainbow_workers.scheduling.decide import Decider, Decision, Job
@@ -236,7 +236,7 @@ class Deciding:
             return frozenset()
         self._refresh()
         if not self._world.remembering(now):
-            began = self._world.known_since if self._world.awaiting_clusters(now) else 0.0
+            began = self._world.known_since if awaiting_clusters(self._world, now) else 0.0
             again = [p for p in again if p.job and p.job.submitted_at < began]
         records = self._store.jobs.get([p.id for p in again])
         return frozenset(
@@ -248,5 +248,5 @@ class Deciding:
     def _wait(self, pending: PendingJob, now: float) -> Decision:
         pending.hold_headers = {**pending.hold_headers, DOUBTFUL: True}
         why = "the store lost its data: it waits until the clusters have said whether one of them has it"
-        retry_in = self._world.remembering(now) or min(_BACK, self._world.awaiting_clusters(now))
+        retry_in = self._world.remembering(now) or min(_BACK, awaiting_clusters(self._world, now))
         return Decision("held", retry_in=retry_in, detail=why, in_doubt=True)

@@ -129,8 +129,7 @@ class SubmissionReader:
         route = held_route(self._verifier.ring, delivery.headers, ticket.id)
         # Only a route that we sealed says that it has been here before.
         if route:
-            ticket.id = route["id"]
-            ticket.progress = {name: route[name] for name in ("released", "array") if name in route}
+            ticket.id, ticket.progress = route["id"], {n: route[n] for n in ("released", "array") if n in route}
             ticket.element = Element(**route["element"]) if "element" in route else None
         ticket.again, ticket.fresh = bool(route and route.get("again")) or delivery.redelivered, route is None
         submitted_at = route["submitted_at"] if route else now
