@@ -11,6 +11,8 @@ within the programs). Several overlap. In the end all is healed, and then:
 
 - each job that was confirmed to its submitter has run once, or was cancelled: never twice, never not at all;
 - it is in one terminal state, which agrees with what its body did, and all its terminal events say the same;
+- what waits for others has started after them, and each array counts each of its elements once;
+- two users of equal weight, who then submit more than there is room for, get half each;
 - no program has ended by itself, and nothing lies in the dead letters.
 
 The bodies write to a file, one line as they start and one as they end: nothing that rainbow says is believed.
@@ -35,7 +37,7 @@ from pathlib import Path
 
 import redis
 
-from faults.chaos_judge import Tap, Verdict, judge
+from faults.chaos_judge import Tap, Verdict, judge, shares
 from faults.chaos_load import Load
 from faults.chaos_servers import Links, Nodes, Rabbit, Sentinels, Shape, Store, start_servers
 from faults.chaos_yard import CLUSTERS, Program, Yard, workers
@@ -277,6 +279,7 @@ def run(
         note("healed")
         load.stop()
         verdict = judge(yard, load, tap, note)
+        verdict.problems += shares(yard)
         verdict.problems += [*load.problems, *happening.problems, *liar.problems]
         verdict.facts |= {"lies": liar.lies, "seed": seed, "seconds": seconds, "faults": dict(happening.count)}
         tap.close()

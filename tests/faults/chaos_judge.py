@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
+import uuid
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -23,6 +24,8 @@ from rainbow.models.job import TERMINAL
 
 #: Seconds for all to come to an end once everything is well again.
 SETTLE = 180.0
+#: Jobs of each of the two users whose shares are compared: there is room for 28.
+SHARED = 80
 #: The queue that hears every event: what is told is judged, too.
 TAP = "chaos.tap"
 
@@ -52,13 +55,55 @@ def out_of_order(folder: Path, load: Load, unknown: set[str]) -> Iterator[str]:
     lines = (folder / "bodies").read_text().splitlines()
     last = {(what, job): at for at, (what, job, _) in enumerate(line.split() for line in lines)}
     first = {(what, job): at for at, (what, job, _) in reversed(list(enumerate(line.split() for line in lines)))}
-    for job, (kind, on) in load.waits.items():
+    for job, (kind, array) in load.waits.items():
         began = first.get(("start", job))
-        if began is None or {job, on} & unknown:
+        for on in load.arrays.get(array, [array]):
+            if began is None or {job, on} & unknown:
+                continue
+            ended = last.get(("end", on), -1)
+            if began < max(ended, last.get(("start", on), -1)) or (kind == "afterok" and (ended < 0 or load.jobs[on])):
+                yield f"started too early: {job}, {kind} of {on} (exit code {load.jobs[on]})"
+
+
+def wrong_arrays(load: Load, records: dict[str, Any]) -> Iterator[str]:
+    """Arrays that count each of their elements once, in the state in which it is, or not."""
+    for array, elements in load.arrays.items():
+        record = records.get(array)
+        if record is None or array in load.cancelled:
             continue
-        ended = last.get(("end", on), -1)
-        if began < max(ended, last.get(("start", on), -1)) or (kind == "afterok" and (ended < 0 or load.jobs[on])):
-            yield f"started too early: {job}, {kind} of {on} (exit code {load.jobs[on]})"
+        code = load.jobs[elements[0]]
+        state = "failed" if code else "completed"
+        if (record.state, record.counts, record.exit_code or 0) != (state, {state: len(elements)}, code):
+            yield f"array of {len(elements)} ended wrongly, should be {state} with {code}: {record!r}"[:700]
+
+
+def shares(yard: Yard, users: tuple[str, str] = ("carol", "dave")) -> Iterator[str]:
+    """Two users who have used nothing submit more than there is room for, one after the other: each gets half.
+
+    Shares are judged when all is well again. Amid faults they follow from what each user has used, which the store
+    forgets with the rest, and from which clusters can be reached.
+    """
+    jobs: dict[str, str] = {}
+    script = f'printf "start $RAINBOW_JOB_ID 1\\n" >> {yard.folder / "shares"}; sleep 2'
+    with yard.client() as root:
+        for user in users:
+            ids = [str(uuid.uuid4()) for _ in range(SHARED)]
+            jobs |= dict.fromkeys(ids, user)
+            with yard.client(yard.submitter, user=user) as client:
+                client.submit_many([{"id": i, "command": ["/bin/sh", "-c", script], "hold": 600} for i in ids])
+        began = time.monotonic()
+        while len(over(root, [*jobs])) < len(jobs):
+            if time.monotonic() - began > SETTLE:
+                yield f"of {len(jobs)} jobs of two new users only {len(over(root, [*jobs]))} are over"
+                return
+            time.sleep(0.5)
+    started = [line.split()[1] for line in (yard.folder / "shares").read_text().splitlines()]
+    order = [jobs[job] for job in started if job in jobs]
+    # Until one of them has no more that wait. The first one started before the second one came, which counts.
+    end = min(max(at for at, user in enumerate(order) if user == name) for name in users)
+    share = order[:end].count(users[1]) / end
+    if not 0.4 <= share <= 0.6:
+        yield f"of two users with equal weights, the second had {share:.0%} when the jobs of one had started"
 
 
 class Tap:
@@ -115,7 +160,7 @@ def over(client: Client, ids: Sequence[str]) -> dict[str, Any]:
 def judge(yard: Yard, load: Load, tap: Tap, say: Callable[[str], None]) -> Verdict:
     """Wait until all is over, at most `SETTLE` seconds, and compare."""
     problems: list[str] = []
-    wanted = list(load.jobs)
+    wanted = [*load.jobs, *load.arrays]
     last_loss = max(yard.forgotten, default=0.0)
     began = time.monotonic()
     records: dict[str, Any] = {}
@@ -127,6 +172,9 @@ def judge(yard: Yard, load: Load, tap: Tap, say: Callable[[str], None]) -> Verdi
             # Of what was over before the store lost everything there is no record: its body has to do.
             over_then = {j for j in (ends | load.cancelled) if load.submitted_at.get(j, last_loss) < last_loss}
             over_then |= load.waits_for_lost(last_loss)
+            over_then |= {array for array, elements in load.arrays.items() if over_then.issuperset(elements)}
+            # Of an array that was cancelled, elements that were never sent have no record.
+            over_then |= {e for a in load.cancelled & records.keys() for e in load.arrays.get(a, ()) if e not in starts}
             missing = [j for j in wanted if j not in records and j not in over_then]
             if not missing:
                 break
@@ -150,13 +198,14 @@ def judge(yard: Yard, load: Load, tap: Tap, say: Callable[[str], None]) -> Verdi
         if len(attempts) > 1 and job not in unknown:
             problems.append(f"ran {len(attempts)} times: {job} as attempts {attempts}; {told.get(job)}")
     problems += out_of_order(yard.folder, load, unknown)
+    problems += wrong_arrays(load, records)
     for job in wanted:
         record = records.get(job)
         if len(told.get(job, ())) > 1 and job not in unknown:
             problems.append(
                 f"more than one end was told: {job} {tap.words[job]}, its record says {record and record.state}"
             )
-        if record is None:
+        if record is None or job in load.arrays:
             continue
         code = load.jobs[job]
         good = {"failed" if code else "completed"} | ({"cancelled"} if job in load.cancelled else set())
@@ -179,6 +228,7 @@ def judge(yard: Yard, load: Load, tap: Tap, say: Callable[[str], None]) -> Verdi
         "attempts": dict(Counter(r.attempt for r in records.values())),
         "submissions tried": load.tries,
         "waited for others": len(load.waits),
+        "arrays": len(load.arrays),
         "repeated": len(load.repeated),
         "dead": len(dead),
         "store lost": len(yard.forgotten),

@@ -1,4 +1,4 @@
-"""What is submitted while faults happen: jobs of several users, repeated, waiting for each other, cancelled."""
+"""What is submitted amid faults: jobs and arrays of several users, repeated, waiting for each other, cancelled."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from typing import Any
 from faults.chaos_yard import USERS, Yard
 from rainbow.client import Client
 from rainbow.errors import RainbowError
+from rainbow.models.ids import element_id
 
 
 class Load:
@@ -26,9 +27,11 @@ class Load:
         self._body = yard.folder / "bodies"
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
-        #: By id: what the body exits with, and whether a cancel was asked for.
+        #: By id, of jobs and of elements of arrays: what the body exits with, and whether a cancel was asked for.
         self.jobs: dict[str, int] = {}
         self.cancelled: set[str] = set()
+        #: The elements of each array. An array is none of the `jobs`.
+        self.arrays: dict[str, list[str]] = {}
         #: When each was first tried.
         self.submitted_at: dict[str, float] = {}
         #: Those that may be with the broker more than once: only a store that lost its data may run them again.
@@ -59,6 +62,8 @@ class Load:
                 while not self._stop.wait(self._rng.expovariate(4.0)):
                     user = self._rng.choice(USERS)
                     client, recent = clients[user], self._recent[user]
+                    if self._rng.random() < 0.05:
+                        self._submit(client, recent, [self._array()])
                     self._submit(client, recent, [self._job(recent) for _ in range(self._rng.choice((1, 1, 2, 5)))])
                     if self._rng.random() < 0.1:
                         self._cancel(client, self._rng.choice(list(recent)[-10:])["id"])
@@ -69,17 +74,24 @@ class Load:
 
     def _job(self, before: Sequence[dict[str, Any]]) -> dict[str, Any]:
         """A job; some wait for one of those `before`."""
-        code = self._rng.choice((0, 0, 0, 3))
-        seconds = self._rng.choice((0.0, 0.1, 0.5, 0.5, 2.0, 6.0))
-        line = f'printf "%s $RAINBOW_JOB_ID $RAINBOW_ATTEMPT\\n" {{}} >> {self._body}'
-        script = f"{line.format('start')}; sleep {seconds}; {line.format('end')}; exit {code}"
         job_id, more = str(uuid.UUID(int=self._rng.getrandbits(128), version=4)), {}
         if before and self._rng.random() < 0.15:
             kind, on = self._rng.choice(("afterok", "afterany")), self._rng.choice(before)["id"]
             self.waits[job_id] = kind, on
             more = {"dependency": f"{kind}:{on}"}
+        return {**more, **self._body_of(job_id, self._rng.choice((0.0, 0.1, 0.5, 0.5, 2.0, 6.0)))}
+
+    def _array(self) -> dict[str, Any]:
+        job_id = str(uuid.UUID(int=self._rng.getrandbits(128), version=4))
+        size, limit = self._rng.choice((3, 10, 30)), self._rng.choice(("", "", "%2", "%5"))
+        self.arrays[job_id] = [element_id(job_id, index) for index in range(1, size + 1)]
+        return {"array": f"1-{size}{limit}", **self._body_of(job_id, self._rng.choice((0.0, 0.3, 1.0)))}
+
+    def _body_of(self, job_id: str, seconds: float) -> dict[str, Any]:
+        code = self._rng.choice((0, 0, 0, 3))
+        line = f'printf "%s $RAINBOW_JOB_ID $RAINBOW_ATTEMPT\\n" {{}} >> {self._body}'
+        script = f"{line.format('start')}; sleep {seconds}; {line.format('end')}; exit {code}"
         return {
-            **more,
             "id": job_id,
             "command": ["/bin/sh", "-c", script],
             "hold": 600,
@@ -90,7 +102,8 @@ class Load:
         }
 
     def _submit(self, client: Client, recent: deque[dict[str, Any]], jobs: Sequence[dict[str, Any]]) -> None:
-        self.submitted_at |= dict.fromkeys((job["id"] for job in jobs), time.time())
+        ids = [name for job in jobs for name in self.all_of(job["id"])]
+        self.submitted_at |= dict.fromkeys(ids, time.time())
         while True:
             self.tries += 1
             try:
@@ -98,10 +111,15 @@ class Load:
                 break
             except RainbowError:
                 time.sleep(0.2)  # all of them again, with the same ids
-                self.repeated |= {job["id"] for job in jobs}
+                self.repeated |= {*ids}
         recent.extend(jobs)
         for job in jobs:
-            self.jobs[job["id"]] = int(job["name"].removeprefix("exit-"))
+            code = int(job["name"].removeprefix("exit-"))
+            self.jobs |= dict.fromkeys(self.arrays.get(job["id"], [job["id"]]), code)
+
+    def all_of(self, job: str) -> list[str]:
+        """The job, and its elements if it is an array."""
+        return [job, *self.arrays.get(job, ())]
 
     def waits_for_lost(self, last_loss: float) -> set[str]:
         """Jobs that may wait for good, as is documented: the store has lost the end of what they wait for."""
@@ -113,11 +131,11 @@ class Load:
 
     def _again(self, client: Client, job: dict[str, Any]) -> None:
         """By a submitter who forgot that it was confirmed: waiting, running or over by now, it is the same job."""
-        self.repeated.add(job["id"])
+        self.repeated.update(self.all_of(job["id"]))
         with contextlib.suppress(RainbowError):  # then it may be there twice or not
             client.submit_many([job], timeout=8.0)  # type: ignore[list-item]
 
     def _cancel(self, client: Client, job: str) -> None:
-        self.cancelled.add(job)
+        self.cancelled.update(self.all_of(job))
         with contextlib.suppress(RainbowError):  # then it may be cancelled or not
             client.cancel([job])

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from faults import chaos
+from faults import chaos_judge
 from faults.chaos import faults, kinds, run
-from faults.chaos_judge import Tap, judge
+from faults.chaos_judge import Tap, judge, shares
 from faults.chaos_load import Load
 from faults.chaos_servers import Shape
 from faults.chaos_yard import Yard, workers
@@ -63,13 +63,19 @@ def test_the_judge_sees_what_is_wrong(
         yard.start()
         tap, load = Tap(yard), Load(yard, 1)
         load.start()
-        wait_until(lambda: len(load.jobs) >= 30, 60, what="jobs are confirmed")
+        wait_until(lambda: len(load.jobs) >= 30 and load.arrays, 60, what="jobs are confirmed")
         load.stop()
         good = judge(yard, load, tap, lambda _: None)
         assert good.problems + load.problems == []
         assert good.facts["ran"] > 10
+        assert load.arrays
+        assert list(shares(yard)) == []
+        with yard.client() as admin:
+            admin.set_share("frank", terms={"weight": 0.01})
+        assert "of two users with equal weights, the second had" in "".join(shares(yard, ("erin", "frank")))
 
-        ended = [job for job, code in load.jobs.items() if not code and job not in load.cancelled]
+        elements = {element for elements in load.arrays.values() for element in elements}
+        ended = [job for job, code in load.jobs.items() if not code and job not in load.cancelled | elements]
         twice, wrong, unsaid, torn = ended[:4]
         lost = str(uuid.uuid4())
         lines = (tmp_path / "bodies").read_text().splitlines()
@@ -86,7 +92,7 @@ def test_the_judge_sees_what_is_wrong(
         broker.publish([Message(topology.EVENTS, key, codec.encode_json({"version": 1, "events": told}))]).check(10)
         broker.publish([Message(topology.SUBMIT, "submit", b"no job")]).check(10)
         broker.close()
-        monkeypatch.setattr(chaos, "SETTLE", 5.0)
+        monkeypatch.setattr(chaos_judge, "SETTLE", 5.0)
         problems = judge(yard, load, tap, lambda _: None).problems
         for job, words in {
             twice: "ran 2 times",
