@@ -180,6 +180,7 @@ MEANINGS: Mapping[str, str] = {
     "store.tls.key": "Its key.",
     "store.timeout": "Limit of one call.",
     "store.keep": "How long the record of an ended job is kept.",
+    "store.jobspec_bytes": "How large a jobspec may be, compressed, to be kept with its job. 0 keeps none.",
     "queues.kind": "Type of the queues on RabbitMQ.",
     "queues.dispatch_timeout": "How long a job waits for its cluster's agent before it goes elsewhere.",
     "queues.max_submissions": "Bound of the queue of submissions, in messages. A full queue refuses.",

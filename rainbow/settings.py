@@ -94,6 +94,7 @@ class StoreSettings(_Section):
     tls: TlsSettings = TlsSettings()
     timeout: Seconds = 5.0
     keep: Seconds = 7 * 86400.0
+    jobspec_bytes: Annotated[int, Field(ge=0, le=1 << 20)] = 16_384
 
 
 class QueueSettings(_Section):

@@ -243,6 +243,22 @@ class Client(Clusters):
             return piece if piece.source == "job" else self._recorded_output(job_id, piece.detail)
         raise missing or NotFound(f"no job {job_id} (or it is another user's)")
 
+    def jobspec(self, job_id: str) -> dict[str, Any]:
+        """What was submitted as a job. Raises NotFound also where it is not kept (`store.jobspec_bytes`)."""
+        [job_id] = plain([job_id])
+        missing = NotFound(f"no job {job_id} (or it is another user's)")
+        for token in self._credentials.for_jobs():
+            try:
+                document = self._connection.call("jobspec", token, id=job_id)["jobspec"]
+            except NotFound as exc:  # another token may be the one that submitted it
+                missing = exc
+                continue
+            if document is None:
+                raise NotFound(f"the jobspec of job {job_id} is not kept: it was too large, or is lost")
+            found: dict[str, Any] = document
+            return found
+        raise missing
+
     def _recorded_output(self, job_id: str, why: str | None) -> Output:
         record = self.status([job_id])[0]
         if record is None:

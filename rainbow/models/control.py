@@ -152,6 +152,13 @@ class GetOutput(_Request):
     limit: Annotated[int, Field(gt=0, le=MAX_OUTPUT)] = MAX_OUTPUT
 
 
+class GetJobspec(_Request):
+    """What was submitted as a job: ``{id, jobspec}``, where `jobspec` is null when it is not kept."""
+
+    op: Literal["jobspec"]
+    id: JobId
+
+
 class AgentAnswer(_Request):
     """An agent's answer to a question; `reply` is the question's. It goes to the client that asked."""
 
@@ -251,6 +258,7 @@ AnyRequest = (
     | Watch
     | Cancel
     | GetOutput
+    | GetJobspec
     | AgentAnswer
     | ListShares
     | SetShare

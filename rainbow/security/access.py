@@ -46,6 +46,7 @@ RULES: tuple[Rule, ...] = (
     Rule("watch", "job", _JOB, reads=True),
     Rule("cancel", "job", _JOB),
     Rule("logs", "job", _SUBMITTER, reads=True),
+    Rule("jobspec", "job", _SUBMITTER, reads=True),
     Rule("register", "cluster", _CLUSTER),
     Rule("delete", "cluster", {"register": "own", "admin": "any"}),
     Rule("subsystem-set", "cluster", _CLUSTER),

@@ -106,6 +106,7 @@ class Api:
             ("/v1/jobs/{id}", "GET", self.job),
             ("/v1/jobs/{id}/events", "GET", self.events),
             ("/v1/jobs/{id}/output", "GET", self.output),
+            ("/v1/jobs/{id}/jobspec", "GET", self.jobspec),
             ("/v1/jobs/{id}/cancel", "POST", self.cancel),
             ("/v1/clusters", "GET", self.clusters),
             ("/v1/clusters/{name}", "GET", self.cluster),
@@ -170,6 +171,9 @@ class Api:
         where = {name: number(request, name, 0, -far, far) for name in ("stdout", "stderr")}
         piece = await self._gateway.call(bearer(request), Client.output, job_id(request), **where)
         return JSONResponse(plain(piece))
+
+    async def jobspec(self, request: Request) -> Response:
+        return JSONResponse(await self._gateway.call(bearer(request), Client.jobspec, job_id(request)))
 
     async def cancel(self, request: Request) -> Response:
         which = job_id(request)

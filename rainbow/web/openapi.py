@@ -145,6 +145,14 @@ def _one_job() -> dict[str, Any]:
                 "responses": _answers(200, _ref("Output")),
             }
         },
+        "/v1/jobs/{id}/jobspec": {
+            "get": {
+                "operationId": "getJobspec",
+                "summary": "What was submitted. It is kept with the job, unless it was very large.",
+                "parameters": one_job,
+                "responses": _answers(200, {"type": "object", "description": "The jobspec, as its cluster gets it."}),
+            }
+        },
         "/v1/jobs/{id}/cancel": {
             "post": {
                 "operationId": "cancel",

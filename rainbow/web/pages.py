@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hmac
+import json
 import re
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
@@ -191,7 +192,13 @@ class Console:
         wait = None
         if record.state == "held" and session.role in ("submit", "admin"):
             wait = (await self._gateway.call(session.token, Client.queue, which))["job"]
-        return self._render("job.html", session, wait=wait, **_job(record))
+        jobspec, why_not = "", ""
+        try:
+            document = await self._gateway.call(session.token, Client.jobspec, which)
+            jobspec = json.dumps(document, indent=2, ensure_ascii=False)
+        except RainbowError as exc:
+            why_not = exc.message
+        return self._render("job.html", session, wait=wait, jobspec=jobspec, why_not=why_not, **_job(record))
 
     async def cancel(self, request: Request, session: Session) -> Response:
         await _checked_form(request, session)

@@ -36,7 +36,7 @@ log = logging.getLogger(__name__)
 ALLOWED: dict[str, frozenset[str]] = {
     topology.SUBMIT: frozenset({"submit"}),
     topology.CONTROL: frozenset(
-        {"ping", "status", "jobs", "watch", "cancel", "logs", "clusters", "groups", "shares", "queue"}
+        {"ping", "status", "jobs", "watch", "cancel", "logs", "jobspec", "clusters", "groups", "shares", "queue"}
     ),
 }
 #: Boxes that may be open, and answers that a box waits for.

@@ -104,8 +104,8 @@ class TestRedis(RedisContract):
         store.clusters.put(cluster(), None)
         before = dump().keys()
         ids = [new_id() for _ in range(250)]
-        store.jobs.assign([assignment(id, looked={"of": n % 3}) for n, id in enumerate(ids)], 0)
-        assert len(dump()["looked"]) == 3
+        store.jobs.assign([assignment(i, looked={"of": n % 3}, jobspec={"a": n % 2}) for n, i in enumerate(ids)], 0)
+        assert len(dump()["looked"]) == 5
         store.jobs.record([event(id, "completed", cluster="red") for id in ids])
         until(lambda: store.jobs.get(ids[:1]) == [None])
         store.jobs.get([new_id()])

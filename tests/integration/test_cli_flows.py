@@ -236,13 +236,15 @@ def test_delete_forgets_and_the_name_is_free_again(rainbow: Rainbow, sh: Shell, 
 # -- jobs -----------------------------------------------------------------------------------------------
 
 
-def test_status_explain_jobs(rainbow: Rainbow, sh: Shell) -> None:
+def test_status_explain_jobs(rainbow: Rainbow, sh: Shell, tmp_path: Path) -> None:
     rainbow.cluster("blue")
     rainbow.cluster("tiny", nodes=1)
     job = sh("submit -N 2 --name two --wait --json hostname").json["id"]
     record = sh(f"status {job} --json").json
     assert (record["state"], record["cluster"], record["output"]) == ("completed", "blue", "hello from blue\n")
     assert "hello from blue" in sh(f"status {job}").out
+    spec = sh(f"status {job} --jobspec").json
+    assert spec["tasks"][0]["command"] == ["hostname"]
     why = sh(f"explain {job} --json").json
     assert why["reasons"]["tiny"]["code"] == "too-few-nodes"
     assert why["terms"]
@@ -253,6 +255,9 @@ def test_status_explain_jobs(rainbow: Rainbow, sh: Shell) -> None:
     assert [j["id"] for j in sh("jobs --json --state completed --cluster blue").json["jobs"]] == [job]
     assert sh("jobs --json --state failed").json["jobs"] == []
     assert "no jobs to show" in sh("jobs --cluster tiny").err
+    (tmp_path / "again.json").write_text(sh(f"status {job} --jobspec").out)
+    again = sh(f"submit --wait --json --jobspec {tmp_path / 'again.json'}").json["job"]
+    assert (again["state"], again["name"], again["cluster"]) == ("completed", "two", "blue")
 
 
 def test_one_rejected_by_its_first_cluster_runs_on_the_second(rainbow: Rainbow, sh: Shell) -> None:

@@ -85,6 +85,8 @@ def test_the_command_line_too(far: Far) -> None:
     assert "hello" in said
     listed = json.loads(far.rainbow("jobs", "--json"))
     assert "failed" in json.dumps(listed)
+    spec = json.loads(far.rainbow("status", listed["jobs"][0]["id"], "--jobspec"))
+    assert spec["tasks"][0]["command"] == ["sh", "-c", "echo hello; exit 3"]
     assert "blue" in far.rainbow("clusters")
     far.rainbow("top", "--once")
     assert "alice" in far.rainbow("queue")

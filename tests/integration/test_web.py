@@ -135,6 +135,44 @@ def test_an_array(web: Web) -> None:
     assert array in web.person().get(f"/jobs/{array}").text
 
 
+def test_the_jobspec_of_a_job_is_for_its_submitter_and_for_administrators(web: Web) -> None:
+    job = web.submit(environment={"MARK": "</pre>swordfish"}, name="specified")
+    web.ended(job)
+    spec = web.api().get(f"/v1/jobs/{job}/jobspec").json()
+    assert spec["tasks"][0]["command"] == JOB["command"]
+    assert spec["attributes"]["system"]["environment"] == {"MARK": "</pre>swordfish"}
+    page = web.person().get(f"/jobs/{job}").text
+    assert Page(page).problems == []
+    assert "&lt;/pre&gt;swordfish" in page
+    assert web.api(web.rig.issue("root", role="admin")).get(f"/v1/jobs/{job}/jobspec").json() == spec
+    bob = web.api(web.rig.issue("bob")).get(f"/v1/jobs/{job}/jobspec")
+    assert (bob.status_code, bob.json()["error"]["code"]) == (404, "not-found")
+    agent = web.api(web.rig.issue("blue", role="agent", clusters=["blue"])).get(f"/v1/jobs/{job}/jobspec")
+    assert agent.status_code == 403
+    assert "swordfish" not in agent.text + bob.text
+    # Nor is it in any answer that others may see, or that lists jobs.
+    for path in (f"/v1/jobs/{job}", "/v1/jobs", f"/v1/jobs/{job}/events"):
+        assert "swordfish" not in web.api().get(path).text
+
+
+def test_the_jobspec_of_jobs_that_wait_or_are_refused(web: Web) -> None:
+    waits = web.submit(nodes=4000, hold=600, environment={"A": "1"})
+    refused = web.submit(nodes=4000, environment={"A": "2"})
+    array = web.submit(command=["true"], array="1-2", environment={"A": "3"})
+    dependent = web.submit(dependency=f"afterok:{waits}", environment={"A": "4"})
+    for value, job in enumerate((waits, refused, array, dependent), 1):
+        eventually(lambda job=job: web.api().get(f"/v1/jobs/{job}/jobspec").status_code == 200, 60)
+        spec = web.api().get(f"/v1/jobs/{job}/jobspec").json()
+        assert spec["attributes"]["system"]["environment"] == {"A": str(value)}
+    web.ended(array)
+    spec = web.api().get(f"/v1/jobs/{array}[1]/jobspec").json()
+    assert spec["attributes"]["system"]["environment"] == {"A": "3"}
+    for job in (waits, dependent):
+        web.api().post(f"/v1/jobs/{job}/cancel")
+        web.ended(job)
+    assert web.api().get(f"/v1/jobs/{refused}[1]/jobspec").status_code == 404
+
+
 def test_jobs_page_by_page(web: Web) -> None:
     answer = web.api().post("/v1/jobs", json={"jobs": [{**JOB, "name": "paged"}] * 7})
     ids = {job["id"] for job in answer.json()["jobs"]}

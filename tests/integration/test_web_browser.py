@@ -106,6 +106,7 @@ def test_the_console_in_a_browser(browser: Any, rig: Rig, tmp_path: Path) -> Non
         assert _everywhere(admin, done, "light") == []
         _keyboard(admin)
         _live(admin, rig)
+        _jobspec(admin, done)
         _dead_letters(admin)
         assert admin.complaints == []
         phone = Visitor(browser, url, viewport={"width": 360, "height": 740}, color_scheme="dark")
@@ -153,10 +154,23 @@ def _live(visitor: Visitor, rig: Rig) -> None:
     page, job = visitor.page, str(uuid.uuid4())
     rig.submit(id=job, command=["sh", "-c", "echo first line; sleep 600"])
     page.goto(f"/jobs/{job}", wait_until="domcontentloaded")
-    page.get_by_text("first line").wait_for()
+    page.get_by_text("first line", exact=True).wait_for()
     assert page.locator("dd .state").inner_text() == "running"
     page.get_by_role("button", name="Cancel the job").click()
     page.locator("dd .state.cancelled").wait_for()
+
+
+def _jobspec(visitor: Visitor, job: str) -> None:
+    """What was submitted is folded away until the keyboard, or a mouse, opens it."""
+    page = visitor.page
+    page.goto(f"/jobs/{job}", wait_until="domcontentloaded")
+    spec = page.get_by_label("Jobspec")
+    assert not spec.is_visible()
+    page.locator("summary").focus()
+    page.keyboard.press("Enter")
+    spec.wait_for(state="visible")
+    assert json.loads(spec.inner_text())["tasks"][0]["command"] == ["sh", "-c", "echo hello; echo oops >&2"]
+    assert axe.Axe().run(page).response["violations"] == []
 
 
 def _dead_letters(visitor: Visitor) -> None:

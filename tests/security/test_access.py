@@ -85,6 +85,7 @@ class Walk:
             "watch": {"ids": [job], "ttl": 5.0},
             "cancel": {"ids": [job]},
             "logs": {"id": job},
+            "jobspec": {"id": job},
             "answer": {"cluster": cluster, "reply": "none of ours", "body": {}},
             "revoke": {"sub": "nobody"},
             "dead-replay": {"keys": ["0"]},

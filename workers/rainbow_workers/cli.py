@@ -85,21 +85,12 @@ def _started(service: Service, stop: threading.Event) -> bool:
             return True
 
 
-def build(given: Settings, workers: tuple[str, ...], *, declare: bool) -> tuple[Broker, Store, Service]:
-    """Broker, store and service from the settings."""
-    from rainbow import settings
-    from rainbow.brokers import Tls, connect
-    from rainbow.security import scopes
-    from rainbow.security.oauth import worker_password
-    from rainbow.security.tokens import KeyRing
-    from rainbow_workers.clusters.circuit_breaker import BreakerPolicy
-    from rainbow_workers.scheduling.waiting import waiting_policy
-    from rainbow_workers.service import Service, ServiceOptions
+def _store(given: Settings) -> Store:
+    from rainbow.brokers import Tls
     from rainbow_workers.stores import StoreOptions, open_store
 
-    ring = KeyRing.load(given.keyring)
     tls = given.store.tls
-    store = open_store(
+    return open_store(
         StoreOptions(
             url=given.store.url.get_secret_value(),
             prefix=given.store.prefix,
@@ -107,8 +98,24 @@ def build(given: Settings, workers: tuple[str, ...], *, declare: bool) -> tuple[
             timeout=given.store.timeout,
             keep=given.store.keep,
             alive_after=given.scheduler.alive_after,
+            jobspec_bytes=given.store.jobspec_bytes,
         )
     )
+
+
+def build(given: Settings, workers: tuple[str, ...], *, declare: bool) -> tuple[Broker, Store, Service]:
+    """Broker, store and service from the settings."""
+    from rainbow import settings
+    from rainbow.brokers import connect
+    from rainbow.security import scopes
+    from rainbow.security.oauth import worker_password
+    from rainbow.security.tokens import KeyRing
+    from rainbow_workers.clusters.circuit_breaker import BreakerPolicy
+    from rainbow_workers.scheduling.waiting import waiting_policy
+    from rainbow_workers.service import Service, ServiceOptions
+
+    ring = KeyRing.load(given.keyring)
+    store = _store(given)
     vhost = scopes.vhost_of(given.broker.url.get_secret_value())
     name = "rainbow-scheduler"
     service: Service | None = None

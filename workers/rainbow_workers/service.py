@@ -370,6 +370,7 @@ class Service:
             control.ListJobs: jobs.find,
             control.Watch: jobs.watch,
             control.Cancel: jobs.cancel,
+            control.GetJobspec: jobs.jobspec,
             control.GetOutput: relay.output,
             control.AgentAnswer: relay.answer,
         }

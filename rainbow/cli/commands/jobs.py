@@ -110,6 +110,9 @@ def jobs(
 
 def status(
     job: JobId,
+    jobspec: Annotated[
+        bool, typer.Option("--jobspec", help="Print what was submitted, as JSON, in place of its state.")
+    ] = False,
     as_json: Json = False,
     config: Config = None,
     token: Token = None,
@@ -118,13 +121,18 @@ def status(
     """Show what is known of a job: its state, where it went, when, and the end of its output.
 
     \b
-    Example:
+    Examples:
       rainbow status 6f1c1f7e-3f0e-4c56-9a53-2f1f0f6c8a11
+      rainbow status 6f1c1f7e-3f0e-4c56-9a53-2f1f0f6c8a11 --jobspec
     """
     from rainbow.cli.jobids import resolve
 
     with client(config, token, timeout) as rainbow:
-        record = rainbow.job(resolve(rainbow, [job])[0]).status()
+        chosen = resolve(rainbow, [job])[0]
+        if jobspec:
+            output.document(rainbow.jobspec(chosen))
+            return
+        record = rainbow.job(chosen).status()
     if as_json:
         output.document(records.plain(record))
     else:

@@ -16,8 +16,9 @@ compared with what clusters report: what ended earlier is recorded again, and wh
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from rainbow import topology
 from rainbow.brokers.base import Consumer, Delivery, Message
@@ -287,10 +288,11 @@ class Arrays(ListeningTask[dict[str, Entry]]):
         event = happened(entry.job, state, now, **more)
         if state != "held":
             event = event.model_copy(update={"attempt": 1})
-        return self._told(event)
+        return self._told(event, entry.job.jobspec.document)
 
-    def _told(self, event: JobEvent) -> JobRecord:
-        [recorded] = self._store.jobs.record([event])
+    def _told(self, event: JobEvent, jobspec: Mapping[str, Any] | None = None) -> JobRecord:
+        jobspecs = {} if jobspec is None else {event.id: jobspec}
+        [recorded] = self._store.jobs.record([event], (), jobspecs)
         told = [event] if stands(event, recorded) else []
         self._broker.publish([*recorded_events(self._keys, told), *news(recorded)])
         return recorded.record

@@ -123,6 +123,7 @@ class Committing:
             looked=looked(decision),
             array=job.element.array if job.element is not None else None,
             index=job.element.index if job.element is not None else None,
+            jobspec=job.jobspec.document,
         )
 
     def _registration(self, cluster: str) -> str:

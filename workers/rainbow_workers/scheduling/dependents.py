@@ -202,7 +202,8 @@ class Dependents(ListeningTask[Awaiting]):
             detail = _detail(entry)
             reply = answer(entry.job.id, Decision("held"), entry.job.attempt - 1) | {"error": detail}
             events.append(happened(entry.job, "held", now, code=DEPENDENCY, detail=detail, answer=reply))
-        written_ = list(zip(events, self._store.jobs.record(events), strict=True))
+        jobspecs = {entry.job.id: entry.job.jobspec.document for entry in entries}
+        written_ = list(zip(events, self._store.jobs.record(events, (), jobspecs), strict=True))
         told = [event for event, result in written_ if stands(event, result)]
         messages = [*recorded_events(self._keys, told), *(m for _, result in written_ for m in news(result))]
         for entry, (event, result) in zip(entries, written_, strict=True):

@@ -248,7 +248,9 @@ class Publishing:
         if not events:
             return []
         by_id = {t.id: t for t in jobs}
-        written = list(zip(events, self._store.jobs.record(events), strict=True))
+        named = {event.id for event in events}
+        jobspecs = {p.id: p.job.jobspec.document for p in jobs if p.job is not None and p.id in named}
+        written = list(zip(events, self._store.jobs.record(events, (), jobspecs), strict=True))
         cancelled: list[JobEvent] = []
         for event, result in written:
             pending = by_id.get(event.id)

@@ -17,7 +17,11 @@ _SCHEMES = {"redis": "redis", "rediss": "redis", "rediss+sentinel": "redis", "un
 
 @dataclass(frozen=True, slots=True)
 class StoreOptions:
-    """What a store plugin is made with. `keep` is how long records of ended jobs stay, in seconds."""
+    """What a store plugin is made with.
+
+    `keep` is how long records of ended jobs stay, in seconds, and `jobspec_bytes` how large a jobspec may be,
+    compressed, to be kept with its job (0: none is).
+    """
 
     url: str
     prefix: str = "rainbow:"
@@ -26,6 +30,7 @@ class StoreOptions:
     keep: float = 7 * 86400.0
     max_history: int = 64
     alive_after: float = 35.0
+    jobspec_bytes: int = 16_384
 
 
 def open_store(options: StoreOptions) -> Store:

@@ -1,6 +1,6 @@
 """The contract of a store plugin: who the clusters are, and what became of each job.
 
-Two tables of six methods each, and three small ones. Every write is idempotent or a compare-and-set, since a
+Two tables, and three small ones. Every write is idempotent or a compare-and-set, since a
 client library may send a write twice. Anything that cannot reach the store raises StoreUnavailable: the caller
 learnt nothing, and asks again; a store that refuses our password or lacks a right raises BadCredentials.
 Times are seconds since 1970. How long something lasts (`reserve_s`, `ttl`, `keep`) is counted on the store's own
@@ -11,7 +11,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple, Protocol
+from types import MappingProxyType
+from typing import Any, NamedTuple, Protocol
 
 from rainbow.errors import Conflict
 from rainbow.jobspec.request import Demand
@@ -80,7 +81,8 @@ class Assignment:
     `reserve_s` seconds have passed. `answer` is kept to answer the same id again, with what it has in common with
     those of other jobs (`looked`), which may be kept once for all of them. `at` is when it was decided, `submitted_at`
     when the job came in: they become `times` of the record. `registration` is the one of `cluster` that the attempt is
-    given to: only that one may report it. `array` and `index` are those of an element of an array. Not to be changed.
+    given to: only that one may report it. `array` and `index` are those of an element of an array. `jobspec` is what
+    was submitted: equal ones are kept once. Not to be changed.
     """
 
     id: str
@@ -98,6 +100,7 @@ class Assignment:
     account: str | None = None
     array: str | None = None
     index: int | None = None
+    jobspec: Mapping[str, Any] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,8 +231,14 @@ class Ledger(Protocol):
         total, minus all reservations), somebody else was faster: nothing is done, and the outcome is `crowded`. A batch
         with a job that is known already, or a cluster that is not, goes through all the same."""
 
-    def record(self, events: Sequence[JobEvent], senders: Sequence[Sender | None] = ()) -> list[Recorded]:
+    def record(
+        self,
+        events: Sequence[JobEvent],
+        senders: Sequence[Sender | None] = (),
+        jobspecs: Mapping[str, Mapping[str, Any]] = MappingProxyType({}),
+    ) -> list[Recorded]:
         """Apply events in order. `senders` has one for each event, None (or no senders at all) for the workers' own.
+        `jobspecs` are what was submitted, by job; a job keeps the one that came with its first event or assignment.
 
         An event with a sender counts when the attempt that the record is in was assigned to that registration. An event
         of an older attempt that its sender was given before is kept as stale. Everything else is `refused` and leaves
@@ -256,6 +265,9 @@ class Ledger(Protocol):
 
     def get(self, ids: Sequence[str]) -> list[JobRecord | None]:
         """Records with their history and answer, in the order asked; None for one that is unknown."""
+
+    def jobspec(self, id: str) -> dict[str, Any] | None:
+        """What was submitted as this job; None where that is not kept (see `StoreOptions.jobspec_bytes`)."""
 
     def page(
         self,

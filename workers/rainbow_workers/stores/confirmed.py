@@ -9,7 +9,8 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, cast
 
 from rainbow.models.job import TERMINAL, JobEvent, JobRecord
@@ -81,8 +82,13 @@ class _ConfirmedLedger:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._inner, name)
 
-    def record(self, events: Sequence[JobEvent], senders: Sequence[Sender | None] = ()) -> list[Recorded]:
-        recorded = self._inner.record(events, senders)
+    def record(
+        self,
+        events: Sequence[JobEvent],
+        senders: Sequence[Sender | None] = (),
+        jobspecs: Mapping[str, Mapping[str, Any]] = MappingProxyType({}),
+    ) -> list[Recorded]:
+        recorded = self._inner.record(events, senders, jobspecs)
         if not senders:
             now = self._clock()
             with self._lock:

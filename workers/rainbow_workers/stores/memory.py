@@ -11,6 +11,7 @@ import time
 from collections.abc import Mapping, Sequence
 from functools import partial
 from itertools import repeat
+from types import MappingProxyType
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -40,6 +41,7 @@ from rainbow_workers.stores.history import (
     said,
     time_key,
 )
+from rainbow_workers.stores.jobspecs import Jobspecs, unpacked
 from rainbow_workers.stores.memory_clusters import MemoryClusters
 from rainbow_workers.stores.memory_data import Data, StoredJob, counts
 from rainbow_workers.stores.memory_dependencies import MemoryDependencies, note
@@ -56,6 +58,7 @@ class MemoryLedger:
     def __init__(self, data: Data, options: StoreOptions) -> None:
         self._data = data
         self._options = options
+        self._jobspecs = Jobspecs(options.jobspec_bytes)
 
     def assign(self, batch: Sequence[Assignment], since: int) -> Assigned:
         outcomes: list[JobRecord | None] = []
@@ -105,6 +108,7 @@ class MemoryLedger:
         else:
             job.created, job.until = a.submitted_at, None
         job.registration = a.registration
+        self._specify(job, a.jobspec)
         record = old or JobRecord(id=a.id, state="assigned")
         job.record = record.model_copy(
             update={
@@ -151,12 +155,18 @@ class MemoryLedger:
                 return True
         return False
 
-    def record(self, events: Sequence[JobEvent], senders: Sequence[Sender | None] = ()) -> list[Recorded]:
+    def record(
+        self,
+        events: Sequence[JobEvent],
+        senders: Sequence[Sender | None] = (),
+        jobspecs: Mapping[str, Mapping[str, Any]] = MappingProxyType({}),
+    ) -> list[Recorded]:
+        whose = zip(events, senders or repeat(None), strict=bool(senders))
         with self._data.lock:
             self._data.expire()
-            return [self._record(e, s) for e, s in zip(events, senders or repeat(None), strict=bool(senders))]
+            return [self._record(e, s, jobspecs.get(e.id)) for e, s in whose]
 
-    def _record(self, event: JobEvent, sender: Sender | None) -> Recorded:
+    def _record(self, event: JobEvent, sender: Sender | None, jobspec: Mapping[str, Any] | None) -> Recorded:
         data = self._data
         standing = data.jobs.get(event.id, StoredJob()).standing(event.attempt, sender)
         if standing is None:
@@ -184,6 +194,7 @@ class MemoryLedger:
             if sender is not None:
                 job.registration = sender.registration
             job.held = bool(event.held)
+            self._specify(job, jobspec)
             job.record = old.model_copy(
                 update={
                     **newer,
@@ -208,6 +219,11 @@ class MemoryLedger:
         watching = [(to, c) for to, c, by in data.watchers.get(event.id, {}) if concerns(by, job.record)]
         return Recorded(partial(_brief, job.record), applied, watching)
 
+    def _specify(self, job: StoredJob, jobspec: Mapping[str, Any] | None) -> None:
+        kept = self._jobspecs.kept(jobspec) if job.jobspec is None else None
+        if kept is not None:
+            job.jobspec = kept.packed
+
     def _note(self, job: StoredJob, entry: dict[str, Any]) -> None:
         job.history.append(entry)
         if len(job.history) > self._options.max_history:
@@ -223,6 +239,12 @@ class MemoryLedger:
                 else None
                 for job in jobs
             ]
+
+    def jobspec(self, id: str) -> dict[str, Any] | None:
+        with self._data.lock:
+            self._data.expire()
+            job = self._data.jobs.get(id)
+        return unpacked(job.jobspec) if job is not None and job.jobspec is not None else None
 
     def page(
         self,

@@ -56,6 +56,7 @@ class StoredJob:
     until: float | None = None
     counts: Counter[str] = field(default_factory=Counter)
     exit_code: int | None = None
+    jobspec: bytes | None = None
 
     def cancelled(self, user: str | None) -> bool:
         """Before it was known, was the cancel of a job of this user asked for, by somebody who may?"""

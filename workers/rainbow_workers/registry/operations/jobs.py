@@ -1,4 +1,7 @@
-"""Operations on jobs: status, list, watch, cancel. A submitter sees its own, an agent its cluster's, an admin all."""
+"""Operations on jobs: status, jobspec, list, watch, cancel.
+
+A submitter sees its own, an agent its cluster's (but no jobspec), an admin all.
+"""
 
 from __future__ import annotations
 
@@ -6,8 +9,8 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from rainbow.errors import Denied, InvalidInput
-from rainbow.models.control import Cancel, GetJobs, ListJobs, Watch
+from rainbow.errors import Denied, InvalidInput, NotFound
+from rainbow.models.control import Cancel, GetJobs, GetJobspec, ListJobs, Watch
 from rainbow.models.job import JobRecord
 from rainbow.models.requests import JobPage, position, read_position
 from rainbow.security import access
@@ -89,6 +92,13 @@ class JobOperations:
         by = None if caller.role == "agent" else self._asker(None, caller, request.op)
         records = self._cancelling.cancel(request.ids, by, request.reason)
         return {"jobs": [None if r is None else {"id": r.id, "state": r.state} for r in records]}
+
+    def jobspec(self, request: GetJobspec, caller: Principal, address: Address | None) -> dict[str, Any]:
+        """What was submitted: it has the job's environment, so it is for its submitter and for administrators."""
+        [record] = self._store.jobs.get([request.id])
+        if record is None or not self._may(record, caller, request.op):
+            raise NotFound(f"no job {request.id} (or it is another user's)")
+        return {"id": record.id, "jobspec": self._store.jobs.jobspec(record.id)}
 
     def _visible(self, records: Sequence[JobRecord | None], caller: Principal, op: str) -> list[dict[str, Any] | None]:
         return [shown(r) if r is not None and self._may(r, caller, op) else None for r in records]

@@ -18,6 +18,7 @@ import msgpack
 
 from rainbow.models.cluster import ClusterRecord
 from rainbow.models.job import JobRecord
+from rainbow_workers.stores.jobspecs import Jobspecs
 
 #: Lua counts in doubles.
 _LARGEST = 1 << 53
@@ -91,9 +92,11 @@ def opaque(value: Mapping[str, Any]) -> bytes:
 
 
 class Shared:
-    """What many answers of a batch say alike: packed as `opaque` does once, and named by its digest."""
+    """What many jobs of a batch have alike, packed once and named by its digest: parts of answers, and jobspecs."""
 
-    def __init__(self) -> None:
+    def __init__(self, jobspecs: Jobspecs) -> None:
+        self._jobspecs = jobspecs
+        self._specs: dict[int, str | None] = {}
         self._digests: dict[int, tuple[Any, str]] = {}
         #: Digest -> what it stands for.
         self.texts: dict[str, bytes] = {}
@@ -110,6 +113,20 @@ class Shared:
             # The value is kept with it: its id is of no other for as long.
             known = self._digests[id(value)] = value, digest
         return known[1]
+
+    def jobspec(self, document: Mapping[str, Any] | None) -> str | None:
+        """None for one that is not kept. The caller holds the documents for as long as this is used."""
+        if document is None:
+            return None
+        try:
+            return self._specs[id(document)]
+        except KeyError:
+            pass
+        kept = self._jobspecs.kept(document)
+        if kept is not None:
+            self.texts[kept.digest] = kept.packed
+        found = self._specs[id(document)] = None if kept is None else kept.digest
+        return found
 
 
 def transparent(data: bytes) -> dict[str, Any]:

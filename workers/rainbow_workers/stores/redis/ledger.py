@@ -6,6 +6,7 @@ import uuid
 from collections.abc import Mapping, Sequence
 from functools import partial
 from itertools import repeat
+from types import MappingProxyType
 from typing import Any
 
 from rainbow.jobspec.request import Demand
@@ -37,6 +38,7 @@ from rainbow_workers.stores.history import (
     said,
     time_key,
 )
+from rainbow_workers.stores.jobspecs import Jobspecs, unpacked
 from rainbow_workers.stores.redis.clusters import decode_changes
 from rainbow_workers.stores.redis.codec import (
     Shared,
@@ -69,6 +71,7 @@ class RedisLedger:
         self._options = options
         self._head = head(options.max_history)
         self._prefix = options.prefix
+        self._jobspecs = Jobspecs(options.jobspec_bytes)
 
     def assign(self, batch: Sequence[Assignment], since: int) -> Assigned:
         return self.assigning(batch, since, {}).wait()
@@ -77,7 +80,7 @@ class RedisLedger:
         call = _call_id()
         if not _simple(batch):
             return Assigning(lambda: self._assign(call, batch, since))
-        placing = self._connection.begin("place", call, since, *placement(batch, room, self._prefix))
+        placing = self._connection.begin("place", call, since, *placement(batch, room, self._prefix, self._jobspecs))
 
         def placed() -> Assigned:
             reply = placing.reply()
@@ -91,7 +94,7 @@ class RedisLedger:
 
     def _assign(self, call: str, batch: Sequence[Assignment], since: int) -> Assigned:
         """For any batch: what is known of its jobs is read."""
-        shared = Shared()
+        shared = Shared(self._jobspecs)
         reply = self._connection.run(
             "assign",
             call,
@@ -113,9 +116,17 @@ class RedisLedger:
         self._connection.seen = max(self._connection.seen, changes.version)
         return changes
 
-    def record(self, events: Sequence[JobEvent], senders: Sequence[Sender | None] = ()) -> list[Recorded]:
+    def record(
+        self,
+        events: Sequence[JobEvent],
+        senders: Sequence[Sender | None] = (),
+        jobspecs: Mapping[str, Mapping[str, Any]] = MappingProxyType({}),
+    ) -> list[Recorded]:
         if not events:
             return []
+        shared = Shared(self._jobspecs)
+        digests = {id: shared.jobspec(document) for id, document in jobspecs.items()}
+        whose = zip(events, senders or repeat(None), strict=bool(senders))
         reply = self._connection.run(
             "record",
             _call_id(),
@@ -123,8 +134,9 @@ class RedisLedger:
             self._head,
             self._options.max_history,
             ENDED,
-            pack([_event(e, sender) for e, sender in zip(events, senders or repeat(None), strict=bool(senders))]),
+            pack([_event(e, sender, digests.get(e.id)) for e, sender in whose]),
             MAX_MOVED,
+            pack(shared.texts),
         )
         letters, records, watchers = unpack(reply)
         return [
@@ -137,6 +149,10 @@ class RedisLedger:
             return []
         reply = unpack(self._connection.run("get", pack(list(ids))))
         return [_whole(*parts) if parts else None for parts in reply]
+
+    def jobspec(self, id: str) -> dict[str, Any] | None:
+        kept = self._connection.run("jobspec", id)
+        return unpacked(kept) if kept else None
 
     def page(
         self,
@@ -229,10 +245,11 @@ def _assignment(a: Assignment, shared: Shared) -> list[Any]:
         a.account or False,
         a.array or False,
         a.index or 0,
+        shared.jobspec(a.jobspec) or False,
     ]
 
 
-def _event(e: JobEvent, sender: Sender | None) -> list[Any]:
+def _event(e: JobEvent, sender: Sender | None, spec: str | None) -> list[Any]:
     fields = said(e)
     if "returncode" in fields:
         fields["returncode"] = number(fields["returncode"])
@@ -251,6 +268,7 @@ def _event(e: JobEvent, sender: Sender | None) -> list[Any]:
         *((False, "", False) if sender is None else (sender.cluster, sender.registration, sender.proven)),
         e.state in STARTED and not e.held,
         bool(e.held),
+        spec or False,
     ]
 
 

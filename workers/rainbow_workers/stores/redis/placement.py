@@ -14,12 +14,15 @@ from rainbow.jobspec.request import Demand
 from rainbow.models.job import RANK
 from rainbow_workers.stores.base import BETWEEN, Assignment
 from rainbow_workers.stores.history import assignment_entry
+from rainbow_workers.stores.jobspecs import Jobspecs
 from rainbow_workers.stores.redis.codec import Shared, moment, number, opaque, pack, packer
 
 _ASSIGNED = RANK["assigned"]
 
 
-def placement(batch: Sequence[Assignment], room: Mapping[str, Demand], prefix: str) -> tuple[float, bytes]:
+def placement(
+    batch: Sequence[Assignment], room: Mapping[str, Demand], prefix: str, jobspecs: Jobspecs
+) -> tuple[float, bytes]:
     """The arguments of `place` after call id and version: seconds reserved, and the packed batch."""
     keys: list[str] = []
     values: list[str | bytes] = []
@@ -29,7 +32,7 @@ def placement(batch: Sequence[Assignment], room: Mapping[str, Demand], prefix: s
     sums: dict[str, list[int]] = {}
     job_key = f"{prefix}job:"
     packed = packer().pack
-    shared, counts, arrays = Shared(), Counter[str](), Counter[str]()
+    shared, counts, arrays = Shared(jobspecs), Counter[str](), Counter[str]()
     histories: dict[tuple[str, int, float], bytes] = {}
     # Jobs of one kind share the object.
     texts: dict[int, tuple[str, int, int, int]] = {}
@@ -37,10 +40,10 @@ def placement(batch: Sequence[Assignment], room: Mapping[str, Demand], prefix: s
         job, attempt, cluster = a.id, a.attempt, a.cluster
         at, submitted_at = moment(a.at), moment(a.submitted_at)
         record = _record(a, at, submitted_at)
-        looked = shared.digest(a.looked)
-        if looked is not None:
-            record["looked"] = looked
-            counts[looked] += 1
+        for name, digest in (("looked", shared.digest(a.looked)), ("spec", shared.jobspec(a.jobspec))):
+            if digest is not None:
+                record[name] = digest
+                counts[digest] += 1
         history = histories.get((cluster, attempt, at))
         if history is None:
             history = histories[cluster, attempt, at] = packed([b"+" + opaque(assignment_entry(a))])

@@ -20,6 +20,7 @@ _PARTS = {
     "assign": ("store", "reservations", "changes", "jobs"),
     "record": ("store", "reservations", "jobs"),
     "get": ("store", "jobs"),
+    "jobspec": ("store", "jobs"),
     "find": ("store", "jobs"),
     "watch": ("store",),
     "await": ("store", "jobs"),

@@ -231,3 +231,51 @@ class JobContract(StoreFixtures):
         store.jobs.record([event(ids[0], "held"), event(ids[2], "completed")])
         assert [r.state if r else None for r in store.jobs.cancel(ids)] == ["held", None, "completed"]
         assert store.jobs.cancel([]) == []
+
+    def test_the_jobspec_of_an_assignment(self, red: Store) -> None:
+        document = {"version": 1, "tasks": [{"command": ["echo", "ü\x00"]}], "n": [1.5, None, True, {}]}
+        one, two, none = new_id(), new_id(), new_id()
+        batch = [assignment(one, jobspec=document), assignment(two, jobspec={**document}), assignment(none)]
+        assert red.jobs.assign(batch, 0).outcomes == [None] * 3
+        assert [red.jobs.jobspec(id) for id in (one, two, none, new_id())] == [document, document, None, None]
+        red.jobs.assign([assignment(one, attempt=2, to="blue", jobspec={"other": 1})], 0)
+        red.jobs.record([event(one, "running", 2, cluster="blue")])
+        assert red.jobs.jobspec(one) == document, "the first stays"
+        [record] = red.jobs.get([one])
+        assert record is not None
+        assert "echo" not in record.model_dump_json()
+
+    def test_the_jobspec_of_a_job_that_is_not_assigned(self, red: Store) -> None:
+        held, refused = new_id(), new_id()
+        events = [event(held, "held", 0), event(refused, "unsatisfiable", 0)]
+        red.jobs.record(events, (), {held: {"a": 1}, refused: {"b": 2}})
+        red.jobs.record([event(held, "held", 0), event(refused, "denied", 0)], (), {held: {"c": 3}, refused: {"c": 3}})
+        assert [red.jobs.jobspec(id) for id in (held, refused)] == [{"a": 1}, {"b": 2}]
+        red.jobs.assign([assignment(held, jobspec={"a": 1})], 0)
+        assert red.jobs.jobspec(held) == {"a": 1}
+        late = new_id()
+        red.jobs.record([event(late, "held", 0)])
+        red.jobs.assign([assignment(late, jobspec={"a": 1})], 0)
+        assert red.jobs.jobspec(late) == {"a": 1}
+
+    def test_a_jobspec_goes_with_the_last_job_that_has_it(self, make: Make) -> None:
+        store = make(keep=0.3)
+        store.clusters.put(cluster("red"), None)
+        live, ended = new_id(), new_id()
+        store.jobs.assign([assignment(id, jobspec={"a": 1}) for id in (live, ended)], 0)
+        store.jobs.record([event(ended, "completed", cluster="red")])
+        until(lambda: store.jobs.get([ended]) == [None])
+        assert [store.jobs.jobspec(id) for id in (live, ended)] == [{"a": 1}, None]
+        store.jobs.record([event(live, "completed", cluster="red")])
+        until(lambda: store.jobs.jobspec(live) is None)
+
+    @pytest.mark.parametrize("limit", [0, 100])
+    def test_a_large_jobspec_is_not_kept(self, make: Make, limit: int) -> None:
+        store = make(jobspec_bytes=limit)
+        store.clusters.put(cluster("red"), None)
+        large, small = new_id(), new_id()
+        noise = "".join(new_id() for _ in range(10))
+        specs = {large: {"noise": noise}, small: {"zeros": "0" * 400}}
+        store.jobs.assign([assignment(id, jobspec=spec) for id, spec in specs.items()], 0)
+        assert store.jobs.jobspec(large) is None
+        assert store.jobs.jobspec(small) == (specs[small] if limit else None)

@@ -1,6 +1,6 @@
 -- ARGV: call id, since, head, bound, rank of assigned, batch {{id, attempt, cluster, user, name or false, nodes, cores,
 -- gpus, at, submitted_at, answer, entry, reserve_s, digest or false, registration, account, array of which it is an
--- element or false, its index}, ...}, {digest -> text}. Returns {letters of the outcomes,
+-- element or false, its index, digest of its jobspec or false}, ...}, {digest -> text}. Returns {letters of the outcomes,
 -- {what stands in the way, ...}, changes}: H holds, R holds since before, X does not.
 local PLACEABLE = {submitted = true, held = true, rejected = true, assigned = true}
 local head, bound, rank = tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5])
@@ -75,6 +75,7 @@ for i, a in ipairs(batch) do
     looks(r.looked, -1)
     r.looked = a[14] or nil
     looks(r.looked, 1)
+    specify(r, a[19])
     note(job, '+', a[12], head, bound)
     if registered[cluster] then reserve(cluster, attempt, id, a[6], a[7], a[8], now + a[13]) end
   end

@@ -1,13 +1,15 @@
 -- ARGV: call id, keep, head, bound, rank of ended states, events {{id, attempt, state, rank, at, key of times,
 -- fields, answer or false, entry, whether it ends the reservation, whether it is of a job that never ran, cluster of the
 -- sender or false, its registration, whether it proved that the attempt is its own, whether the state says that the job
--- started, whether it waits to be confirmed}, ...}, how many that moved are told of (see await.lua). Gives {a letter each: 1 applied, 0 not, F refused, {record, ...}, {{address, ...} or false, ...}}.
+-- started, whether it waits to be confirmed, digest of the jobspec or false}, ...}, how many that moved are told of (see
+-- await.lua), {digest -> text}. Gives {a letter each: 1 applied, 0 not, F refused, {record, ...}, {{address, ...} or false, ...}}.
 local MOST_MOVED = ARGV[7]
 local BEGUN = {accepted = true, running = true}
 local HOLDABLE = {submitted = true, rejected = true}
 local keep, head, bound, ENDED = tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5])
 local events = cmsgpack.unpack(ARGV[6])
 local earlier = before(ARGV[1])
+texts = cmsgpack.unpack(ARGV[8])
 
 -- A job that is met several times is read once.
 local ids, place = {}, {}
@@ -92,6 +94,7 @@ for i, e in ipairs(events) do
         looks(r.looked, -1)
         r.looked = nil
       end
+      specify(r, e[17])
       if e[4] == ENDED then r.gone_at = now + keep end
       if r.array and e[4] ~= ENDED and stopped(r.array) then r.cancel_requested = true end
       if r.awaited and (e[4] == ENDED or e[3] == 'running') or waited and e[4] == ENDED then

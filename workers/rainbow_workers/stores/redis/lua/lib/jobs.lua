@@ -1,6 +1,7 @@
 -- job:ID           string: the record without answer and history (msgpack), then its history (msgpack): a list of
 --                  entries, each "+" or "-" (changed nothing) and opaque bytes; then its answer, opaque, or false
--- looked           hash: digest -> what the answers of all jobs with `looked` = digest say beside, opaque
+-- looked           hash: digest -> what the answers of all jobs with `looked` = digest say beside, opaque; and of all
+--                  with `spec` = digest their jobspec, opaque
 -- looked-by        hash: digest -> how many jobs these are
 -- jobs:live        sorted set: id -> time of the first event, of all that have not ended. The same of the ended ones by
 --                  state in jobs:state:S, and of all in jobs:cluster:C and jobs:user:U
@@ -10,7 +11,7 @@
 -- tally            hash: "r" (on a cluster) or "w" (held), account and user, with \31 between -> how many jobs, of
 --                  those whose record has an account
 --
--- Beside the fields of JobRecord, a record has `rank` (of its state), `created`, `gone_at`, `looked`, `held` (the
+-- Beside the fields of JobRecord, a record has `rank` (of its state), `created`, `gone_at`, `looked`, `spec`, `held` (the
 -- job waits to be confirmed before it starts), `registration` (the
 -- one that the attempt was assigned to; empty: none) and `earlier` (registration -> the newest attempt that it had
 -- before). One without `state` is of a job nobody knows, whose cancel was asked for: `by` says by whom (a set); or of an
@@ -53,7 +54,7 @@ local function write_tally()
   tallied = {}
 end
 
--- So many jobs more, or less, have an answer that says this beside.
+-- So many jobs more, or less, have an answer that says this beside, or this jobspec.
 local function looks(digest, count)
   if digest then lookers[digest] = (lookers[digest] or 0) + count end
 end
@@ -72,6 +73,14 @@ local function write_looked()
   lookers = {}
 end
 
+-- The jobspec of a job: the first that came stays.
+local function specify(r, digest)
+  if digest and not r.spec then
+    r.spec = digest
+    looks(digest, 1)
+  end
+end
+
 -- The answer of a job, and what it says beside: opaque, or false.
 local function answer(job)
   local looked = job.answer and job.r and job.r.looked
@@ -88,7 +97,10 @@ end
 
 local function forget(id, r)
   gather(removals, P .. 'ended', id)
-  if r then looks(r.looked, -1) end
+  if r then
+    looks(r.looked, -1)
+    looks(r.spec, -1)
+  end
   if r and r.array then
     gather(removals, P .. 'jobs:live:' .. r.array, id)
     gather(removals, P .. 'jobs:array:' .. r.array, id)
