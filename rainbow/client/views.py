@@ -92,7 +92,7 @@ def merged(pages: Sequence[JobPage], limit: int) -> JobPage:
     order = sorted((place for place in known if place >= max(ends, default=place)), reverse=True)
     page = JobPage(jobs=[known[place] for place in order[:limit]], at=[at for at, _ in order[:limit]])
     after = page.position(-1) if len(order) > limit else position(*max(ends)) if ends else None
-    return page.model_copy(update={"next": after})
+    return page.model_copy(update={"next": after, "looked": sum(page.looked for page in pages)})
 
 
 def plain(model: OpenWire) -> dict[str, Any]:

@@ -29,11 +29,13 @@ class JobPage(OpenWire):
     """Jobs, newest first. The list goes on after `next`; None: it ends here.
 
     `at` has the time of each job's first event, in seconds since 1970: with its id, that is its position in the list.
+    `looked` is how many jobs were looked at for it (0: not known).
     """
 
     jobs: list[JobRecord] = Field(default_factory=list)
     at: list[float] = Field(default_factory=list)
     next: str | None = None
+    looked: int = 0
 
     def position(self, index: int) -> str:
         """After which the list goes on behind one of these jobs."""

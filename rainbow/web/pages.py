@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hmac
 import json
 import re
 import time
@@ -10,7 +9,6 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
-from urllib.parse import parse_qsl, urlencode
 
 from jinja2 import Environment, FileSystemLoader
 from markupsafe import Markup, escape
@@ -21,27 +19,27 @@ from starlette.staticfiles import StaticFiles
 
 from rainbow import topology
 from rainbow.client import Client, overview
-from rainbow.errors import Denied, InvalidInput, RainbowError
+from rainbow.errors import InvalidInput, RainbowError
 from rainbow.models.dependencies import DEPENDENCY
 from rainbow.models.job import TERMINAL, JobRecord
-from rainbow.models.requests import Output, read_position
+from rainbow.models.requests import Output
 from rainbow.pictures import timeline, tree
-from rainbow.web import letters, views
-from rainbow.web.answers import event, event_stream, read_body, status_of
+from rainbow.web import letters, search, views
+from rainbow.web.answers import event, event_stream, status_of
 from rainbow.web.api import job_feed, job_id, number
 from rainbow.web.feeds import QUIET, Feed, Feeds
+from rainbow.web.forms import checked_form, read_form
 from rainbow.web.gateway import Gateway
+from rainbow.web.search import Found, link
 from rainbow.web.sessions import Session, Sessions
 
 _HERE = Path(__file__).parent
 #: Seconds between two looks at what the overview shows.
 _EVERY = 2.0
-#: Bytes that a form may have: a token, and a few words.
-_FORM = 32_768
 #: Newest jobs that are counted and drawn.
 _SEARCHED = 10_000
-#: Jobs of a page of the list, and seconds in which they are looked for.
-_PAGE, _PATIENCE = 50, 3.0
+#: Jobs that wait for others which are listed.
+_LISTED = 50
 #: Newest jobs that are looked through for refusals of a cluster.
 _LOOKED_AT = 200
 _WINDOWS = {"1m": 60.0, "5m": 300.0, "15m": 900.0, "1h": 3600.0, "6h": 21600.0, "1d": 86400.0}
@@ -58,10 +56,11 @@ class Console:
         self._gateway = gateway
         self._feeds = feeds
         self._sessions = sessions
+        self._searches = search.Searches(gateway)
         self._letters = letters.Letters(gateway, gateway.settings.keyring)
         self._templates = Environment(loader=FileSystemLoader(_HERE / "templates"), autoescape=True)
         self._templates.filters.update(stamp=timeline.stamp, span=timeline.span)
-        self._templates.globals.update(link=_link, share=views.share, bars=_bars)
+        self._templates.globals.update(link=link, share=views.share, bars=_bars)
         self._templates.filters.update(linked=_linked, coded=_coded)
 
     def routes(self) -> list[Route | Mount]:
@@ -78,6 +77,7 @@ class Console:
             ("/dead", self.dead),
             ("/dead/{key}", self.dead_letter),
             ("/live/overview", self.live_overview),
+            ("/live/jobs", self.live_jobs),
             ("/live/jobs/{id}", self.live_job),
             ("/live/jobs/{id}/output", self.live_output),
         ]
@@ -95,7 +95,7 @@ class Console:
     async def login(self, request: Request) -> Response:
         if request.method == "GET":
             return self._render("login.html", None, status=200)
-        form = await _form(request)
+        form = await read_form(request)
         token = form.get("token", "").strip()
         try:
             await self._gateway.call(token, Client.clusters)
@@ -106,7 +106,7 @@ class Console:
         return response
 
     async def logout(self, request: Request, session: Session) -> Response:
-        await _checked_form(request, session)
+        await checked_form(request, session)
         response = RedirectResponse("/login", 303)
         self._sessions.end(request, response)
         return response
@@ -166,25 +166,36 @@ class Console:
         )
 
     async def jobs(self, request: Request, session: Session) -> Response:
-        given = request.query_params
-        wanted = {key: given.get(key, "").strip() for key in ("state", "cluster", "user", "text")}
-        before = given.get("before") or None
-        filters = {key: value or None for key, value in wanted.items()}
-        found: list[JobRecord] = []
-        end, after = time.monotonic() + _PATIENCE, before
-        # One answer looks at so many jobs at most: where few fit, there is nothing in most of them.
-        while len(found) < _PAGE and time.monotonic() < end:
-            left = _PAGE - len(found)
-            page = await self._gateway.call(session.token, Client.job_page, **filters, limit=left, before=after)
-            found, after = found + page.jobs, page.next
-            if after is None:
-                break
-        links = {
-            "newest": _link("/jobs", wanted) if before else None,
-            "older": _link("/jobs", {**wanted, "before": after}) if after else None,
-        }
-        looked = read_position(after)[0] if after and len(found) < _PAGE else None
-        return self._render("jobs.html", session, jobs=found, wanted=wanted, links=links, looked=looked)
+        wanted, before = search.wanted_by(request)
+        found = await self._searches.first(session.token, search.filters(wanted), before)
+        goes_on = None
+        if found.after and len(found.jobs) < search.PAGE:
+            left = {"left": str(search.PAGE - len(found.jobs)), "looked": str(found.looked)}
+            goes_on = link("/live/jobs", {**wanted, "before": found.after, **left})
+        return self._render("jobs.html", session, goes_on=goes_on, **search.listed(wanted, before, found))
+
+    async def live_jobs(self, request: Request, session: Session) -> Response:
+        """The rest of a page of jobs that took longer than a moment to fill: rows as they are found."""
+        wanted, before = search.wanted_by(request)
+        left = number(request, "left", search.PAGE, 1, search.PAGE)
+        looked = number(request, "looked", 0, 0, 1 << 40)
+        if before is None:
+            raise InvalidInput("before is missing: this goes on where a page of jobs ended")
+
+        async def events() -> AsyncIterator[str]:
+            so_far = Found(after=before, looked=looked)
+            try:
+                async for step in self._searches.more(session.token, search.filters(wanted), before, left):
+                    so_far = Found(so_far.jobs + step.jobs, step.after, so_far.looked + step.looked)
+                    if step.jobs:
+                        yield event("rows", self._html("_job_rows.html", jobs=step.jobs))
+                    yield event("looked", self._html("_looked.html", **search.listed(wanted, before, so_far, left)))
+            except RainbowError as exc:
+                yield event("problem", exc.message)
+                return
+            yield event("end", "")
+
+        return event_stream(events())
 
     async def job(self, request: Request, session: Session) -> Response:
         which = job_id(request)
@@ -201,7 +212,7 @@ class Console:
         return self._render("job.html", session, wait=wait, jobspec=jobspec, why_not=why_not, **_job(record))
 
     async def cancel(self, request: Request, session: Session) -> Response:
-        await _checked_form(request, session)
+        await checked_form(request, session)
         which = job_id(request)
         reason = f"cancelled by {session.user}"
         await self._gateway.call(session.token, lambda client: client.job(which).cancel(reason))
@@ -218,7 +229,7 @@ class Console:
         lanes = timeline.lanes([job for job in newest if timeline.ran(job, since, until)], since, until)
 
         def at(window: str, end: float) -> str:
-            return _link("/timeline", {"window": window, "until": str(int(end)) if end < now else ""})
+            return link("/timeline", {"window": window, "until": str(int(end)) if end < now else ""})
 
         middle = until - seconds / 2
         return self._render(
@@ -249,7 +260,7 @@ class Console:
             "waiting.html",
             session,
             waits=views.waits(pages),
-            dependents=[job for job in pages[0].jobs if job.code == DEPENDENCY][:_PAGE],
+            dependents=[job for job in pages[0].jobs if job.code == DEPENDENCY][:_LISTED],
             shares=shares,
             more=any(page.next is not None for page in pages),
         )
@@ -267,7 +278,7 @@ class Console:
         return self._render("letter.html", session, **found)
 
     async def settle_dead(self, request: Request, session: Session) -> Response:
-        form = await _checked_form(request, session)
+        form = await checked_form(request, session)
         what, own = form.get("what"), "own" in form
         keys = [name.removeprefix("key-") for name in form if name.startswith("key-")]
         if what not in ("replay", "drop"):
@@ -366,20 +377,3 @@ def _linked(text: str) -> Markup:
 def _coded(text: str) -> Markup:
     """`text` with what stands in backquotes as code."""
     return Markup(re.sub(r"`([^`]+)`", r"<code>\1</code>", str(escape(text))))  # noqa: S704 - escaped
-
-
-def _link(path: str, wanted: Mapping[str, str]) -> str:
-    return f"{path}?{urlencode({k: v for k, v in wanted.items() if v})}"
-
-
-async def _form(request: Request) -> dict[str, str]:
-    body = await read_body(request, _FORM)
-    return dict(parse_qsl(body.decode("utf-8", "replace"), keep_blank_values=True))
-
-
-async def _checked_form(request: Request, session: Session) -> dict[str, str]:
-    """The form of a change. Raises Denied unless it was made by a page of this session."""
-    form = await _form(request)
-    if not hmac.compare_digest(form.get("csrf", ""), session.csrf):
-        raise Denied("this form is not of your session: load the page again")
-    return form

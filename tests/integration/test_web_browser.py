@@ -16,8 +16,11 @@ from typing import Any
 import pytest
 
 from agentrig import Agents
+from manyjobs import fill
 from rainbow import topology
 from rainbow.settings import Settings
+from rainbow.web import search
+from rainbow_workers.stores.redis.ledger import LOOKED
 from rig import Rig, eventually
 from webserver import serve
 
@@ -116,6 +119,34 @@ def test_the_console_in_a_browser(browser: Any, rig: Rig, tmp_path: Path) -> Non
         assert phone.complaints == []
         admin.context.close()
         phone.context.close()
+
+
+@pytest.mark.timeout(600)
+def test_a_search_goes_on_in_the_page(
+    browser: Any, redis_url: str, redis_prefix: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What one answer does not reach is found while the page is open, and the page says how far it is."""
+    monkeypatch.setattr(search, "PATIENCE", 0.0)
+    with Rig(f"memory://{uuid.uuid4().hex}", redis_url, prefix=redis_prefix) as rig:
+        oldest = fill(rig.store, LOOKED + 5_000, {0: "needle"})[0]
+        for url in serve(Settings.model_validate({"broker": {"url": rig.broker_url}, "web": {"rate": 1000}})):
+            alice = Visitor(browser, url, viewport={"width": 360, "height": 740})
+            alice.sign_in(rig.token)
+            page = alice.page
+            page.goto("/jobs", wait_until="domcontentloaded")
+            page.get_by_label("Text").fill("needle")
+            page.get_by_label("Text").press("Enter")
+            page.locator("tbody").get_by_text("needle").wait_for()
+            page.get_by_text("Found.").wait_for()
+            assert page.locator("tbody a").get_attribute("href") == f"/jobs/{oldest}"
+            assert page.get_by_text("Go on").count() == 0
+            assert axe.Axe().run(page).response["violations"] == []
+            page.get_by_label("Text").fill("nothing like it")
+            page.get_by_label("Text").press("Enter")
+            page.get_by_text("Nothing was found.").wait_for()
+            page.get_by_text("No jobs.").wait_for()
+            assert alice.complaints == []
+            alice.context.close()
 
 
 def _everywhere(visitor: Visitor, job: str, kind: str) -> list[str]:

@@ -40,5 +40,30 @@ function output(element) {
   source.addEventListener("error", () => source.close());
 }
 
+// A search that takes longer than a moment: rows as they are found, and how far was looked. Only its begin and its end
+// are told to screen readers.
+function search(element) {
+  const source = new EventSource(element.dataset.search);
+  const state = element.querySelector("[data-search-state]");
+  const rows = element.querySelector("tbody");
+  let none = !rows.querySelector("a");
+  const ended = (text) => { source.close(); state.textContent = text; };
+  state.textContent = "Looking further.";
+  source.addEventListener("rows", (event) => {
+    if (none) rows.textContent = "";
+    none = false;
+    rows.insertAdjacentHTML("beforeend", event.data);
+  });
+  source.addEventListener("looked", (event) => { element.querySelector("nav").innerHTML = event.data; });
+  source.addEventListener("problem", (event) => ended(event.data));
+  source.addEventListener("end", () => {
+    if (none) rows.querySelector("td").textContent = "No jobs.";
+    ended(none ? "Nothing was found." : "Found.");
+  });
+  // A connection that is made again would bring what is there already: the link goes on.
+  source.addEventListener("error", () => ended("The connection is lost: go on with the link."));
+}
+
+document.querySelectorAll("[data-search]").forEach(search);
 document.querySelectorAll("[data-live]").forEach(follow);
 document.querySelectorAll("[data-output]").forEach(output);

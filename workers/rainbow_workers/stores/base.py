@@ -33,10 +33,14 @@ Cursor = tuple[float, str]
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """Jobs with the times of their first events, newest first. The list goes on after `next`; None: it ends here."""
+    """Jobs with the times of their first events, newest first. The list goes on after `next`; None: it ends here.
+
+    `looked` is how many jobs were looked at.
+    """
 
     jobs: list[tuple[float, JobRecord]]
     next: Cursor | None
+    looked: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -282,7 +286,7 @@ class Ledger(Protocol):
     ) -> Page:
         """The newest jobs (by the time of their first event; for an assignment, `submitted_at`) that fit all that is
         given, newest first, without history and answer: those that come after the position `before`. What one call
-        looks at is bounded, so a page may have fewer than `limit` and there may be more all the same.
+        looks at, and its time, are bounded, so a page may have fewer than `limit` and there may be more all the same.
 
         Elements of arrays are only in the list of their `array`. `text` is in the id, name, user or detail of a job."""
 

@@ -260,7 +260,8 @@ class MemoryLedger:
         with self._data.lock:
             jobs = self._data.fitting(state, cluster, user, before, array, text)
         chosen = heapq.nlargest(limit, jobs)
-        return Page([(at, _brief(jobs[at, id])) for at, id in chosen], chosen[-1] if len(chosen) < len(jobs) else None)
+        after = chosen[-1] if len(chosen) < len(jobs) else None
+        return Page([(at, _brief(jobs[at, id])) for at, id in chosen], after, len(self._data.jobs))
 
     def find(self, *, state: str | None, cluster: str | None, user: str | None, limit: int) -> list[JobRecord]:
         return newest(self.page, limit, state=state, cluster=cluster, user=user)

@@ -60,7 +60,7 @@ class JobOperations:
         visible = self._visible([record for _, record in page.jobs], caller, request.op)
         seen = [(at, job) for (at, _), job in zip(page.jobs, visible, strict=True) if job is not None]
         after = None if page.next is None else position(*page.next)
-        return {"jobs": [job for _, job in seen], "at": [at for at, _ in seen], "next": after}
+        return {"jobs": [job for _, job in seen], "at": [at for at, _ in seen], "next": after, "looked": page.looked}
 
     def watch(self, request: Watch, caller: Principal, address: Address | None) -> dict[str, Any]:
         """The lease is taken before the records are read: a change in between is sent, not missed.

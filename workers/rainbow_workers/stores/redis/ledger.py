@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 import uuid
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -58,9 +59,10 @@ from rainbow_workers.stores.redis.placement import placement
 #: The rank of every state in which a job has ended.
 ENDED = RANK["completed"]
 
-#: How many candidates a page looks at in one call, which never holds the server up for long, and in all.
+#: How many candidates a page looks at in one call, which never holds the server up for long, and in all; and for how
+#: many seconds. Who wants more asks again.
 SLICE = 500
-LOOKED = 20_000
+LOOKED, PATIENCE = 20_000, 0.25
 
 
 class RedisLedger:
@@ -168,18 +170,18 @@ class RedisLedger:
         given = [state or False, state in TERMINAL, cluster or False, user or False]
         filters = pack([*given, sorted(TERMINAL), array or False, text or False])
         found: list[tuple[float, JobRecord]] = []
-        looked_at = 0
-        while len(found) < limit and looked_at < LOOKED:
+        looked_at, end = 0, time.monotonic() + PATIENCE
+        while len(found) < limit and looked_at < LOOKED and (not looked_at or time.monotonic() < end):
             wanted = limit - len(found)
             count = SLICE if looked_at else min(SLICE, wanted)
             at, id = ("", "") if before is None else (repr(before[0]), before[1])
             times, records, last, size = unpack(self._connection.run("find", filters, at, id, count, wanted))
             found += [(float(at), record(packed)) for at, packed in zip(times, records, strict=True)]
-            if not last:
-                return Page(found, None)
-            before = _cursor(last)
             looked_at += size
-        return Page(found, before)
+            if not last:
+                return Page(found, None, looked_at)
+            before = _cursor(last)
+        return Page(found, before, looked_at)
 
     def find(self, *, state: str | None, cluster: str | None, user: str | None, limit: int) -> list[JobRecord]:
         return newest(self.page, limit, state=state, cluster=cluster, user=user)
