@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 WORKERS ?= 4
 SHELL := /bin/bash
 
-.PHONY: help demo test lint docs pictures man bench simulate long-run faults contract-rabbitmq4 chaos oracle format clean
+.PHONY: help demo test lint docs links pictures plots man bench simulate long-run faults contract-rabbitmq4 chaos oracle format clean
 
 help: ## List the targets
 	@sed -nE 's/^([a-z0-9-]+):[^#]*## (.*)/\1\t\2/p' $(firstword $(MAKEFILE_LIST)) | expand -t 20
@@ -40,9 +40,15 @@ lint: $(VENV)/.dev ## Run ruff, mypy and import-linter
 docs: $(VENV)/.dev ## Build the documentation site in build/docs; a broken link fails
 	$(BIN)/sphinx-build -q -W --keep-going -c docs/site -b html docs build/docs
 
+links: $(VENV)/.dev ## Try the links of the documents to elsewhere (needs the network); build/links/output.txt lists them
+	$(BIN)/sphinx-build -q -c docs/site -b linkcheck docs build/links
+
 pictures: $(VENV)/.dev ## Take the pictures of the console and of top that the documents show
 	./tests/ensure-servers
 	PYTHONPATH=tests/support $(BIN)/python tests/support/pictures.py docs/pictures
+
+plots: $(VENV)/.dev ## Draw the plots of the documents from the recorded figures
+	$(BIN)/python tests/benchmarks recorded docs/explanation
 
 man: $(VENV)/.run ## Write the manual pages into build/man
 	$(BIN)/python docs/man.py build/man

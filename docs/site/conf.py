@@ -20,6 +20,8 @@ html_static_path: list[str] = []
 html_copy_source = False
 html_show_sphinx = False
 nitpicky = True
+linkcheck_timeout = 15
+linkcheck_ignore = [r"http://(127\.0\.0\.1|localhost)"]
 
 
 def setup(app: Any) -> None:

@@ -66,7 +66,7 @@ KEYS = (
 
 
 #: Programs beside the figures: first argument -> module with `main(arguments)`.
-PROGRAMS = {"simulate": "simulate", "long-run": "long_run"}
+PROGRAMS = {"simulate": "simulate", "long-run": "long_run", "recorded": "recorded"}
 
 
 def main() -> int:

@@ -34,5 +34,5 @@ def save(figure: Any, target: Path) -> None:
     from matplotlib import pyplot
 
     figure.tight_layout()
-    figure.savefig(target)
+    figure.savefig(target, metadata={"Date": None} if target.suffix == ".svg" else None)
     pyplot.close(figure)

@@ -6,8 +6,28 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from documents import ROOT
+
+#: A link to elsewhere in Markdown or reStructuredText, or a bare one in angle brackets; not what stands in code.
+_LINK = re.compile(r"\]\((https?:[^)\s]*)\)|<(https?:[^>\s]*)>|^\[[^]]+\]: (https?:\S+)", re.MULTILINE)
+_CODE = re.compile(r"^```.*?^```|`[^`\n]+`", re.MULTILINE | re.DOTALL)
+
+
+def test_links_to_elsewhere_are_well_formed() -> None:
+    """`make links` tries them; here nothing is fetched."""
+    found: dict[str, str] = {}
+    for page in [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]:
+        for groups in _LINK.findall(_CODE.sub("", page.read_text())):
+            found["".join(groups)] = page.name
+    assert len(found) > 5, "links are not found where this test looks"
+    for link, page in found.items():
+        parts = urlsplit(link)
+        assert parts.scheme == "https", f"{page}: {link} is not encrypted"
+        assert re.fullmatch(r"([a-z0-9-]+\.)+[a-z]{2,}", parts.netloc), f"{page}: {link} has no plain host name"
+        assert re.fullmatch(r"[!-~]+", link), f"{page}: {link} has characters that must be escaped"
+        assert not link.endswith((".", ",", ";", ":")), f"{page}: {link} ends with punctuation"
 
 
 def test_the_site_builds_and_loads_nothing_from_elsewhere(tmp_path: Path) -> None:

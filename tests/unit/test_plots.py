@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from pathlib import Path
 
 import pytest
 
 pytest.importorskip("matplotlib")
+EXPLANATION = Path(__file__).resolve().parents[2] / "docs" / "explanation"
 BENCHMARKS = str(Path(__file__).resolve().parents[1] / "benchmarks")
 
 
@@ -15,6 +17,7 @@ def test_each_is_drawn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(BENCHMARKS)
     import long_run
     import plot
+    import recorded
     import simulate
 
     rows = [
@@ -25,5 +28,10 @@ def test_each_is_drawn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     plot.draw({"relay_ratio": 0.9, "nodes_100_new_us": 3.0, "nodes_100_load_us": 9.0}, tmp_path / "bench.svg")
     for name in ("scale", "memory", "bench"):
         assert "<svg" in (tmp_path / f"{name}.svg").read_text()
+    recorded.main([str(tmp_path)])
+    for name in ("scale", "memory"):
+        drawn, shown = (file.read_text() for file in (tmp_path / f"{name}.svg", EXPLANATION / f"{name}.svg"))
+        assert re.findall("<!-- (.*?) -->", drawn) == re.findall("<!-- (.*?) -->", shown), "draw it again: make plots"
+        assert "dc:date" not in drawn
     for module in (long_run, plot, simulate):
         assert module.style is sys.modules["style"]
