@@ -29,6 +29,7 @@ OPERATIONS = [
     "GET /v1/jobs/{id}",
     "GET /v1/jobs/{id}/events",
     "GET /v1/jobs/{id}/output",
+    "GET /v1/jobs/{id}/jobspec",
     "POST /v1/jobs/{id}/cancel",
     "GET /v1/clusters",
     "GET /v1/clusters/{name}",
