@@ -11,13 +11,13 @@ import pytest
 
 from agentrig import Agents, ended, shell, submit
 from rainbow import topology
-from rainbow_workers.registry.operations import clusters
+from rainbow_workers.registry.operations import barring
 from rig import Rig, eventually, resources
 
 
 @pytest.fixture
 def rig(amqp_url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Rig]:
-    monkeypatch.setattr(clusters, "_LAST_WORDS", 5.0)
+    monkeypatch.setattr(barring, "_LAST_WORDS", 5.0)
     with Rig(amqp_url, f"memory://{uuid.uuid4()}") as rig:
         yield rig
 

@@ -16,10 +16,7 @@ MODULE_LINES, CLASS_LINES, CLASS_METHODS, FUNCTION_LINES = 400, 300, 20, 60
 #: What is larger than the bounds, with its ceiling. A ceiling may only be lowered, and a row that is no longer needed
 #: fails the test, so that the table can only shrink.
 CEILINGS: dict[str, int] = {
-    "rainbow/brokers/rabbitmq/consumer.py": 437,
     "rainbow/brokers/rabbitmq/publisher.py::Publisher": 346,
-    "rainbow_workers/registry/operations/clusters.py": 439,
-    "rainbow_workers/registry/operations/clusters.py::ClusterOperations": 336,
 }
 
 

@@ -32,9 +32,11 @@ from rainbow_workers.records.former_queue import FormerQueue
 from rainbow_workers.records.recorder import Recorder
 from rainbow_workers.registry.epochs import Announcer
 from rainbow_workers.registry.operations.access import AccessOperations
+from rainbow_workers.registry.operations.barring import Barring
 from rainbow_workers.registry.operations.clusters import ClusterOperations
 from rainbow_workers.registry.operations.issuing import AGENT_TTL, SUBMIT_TTL, Issuer
 from rainbow_workers.registry.operations.jobs import JobOperations
+from rainbow_workers.registry.operations.registering import RegisterOperations
 from rainbow_workers.registry.operations.relaying import RelayOperations
 from rainbow_workers.registry.operations.shares import ShareOperations
 from rainbow_workers.registry.registrar import Operation, Registrar
@@ -340,11 +342,13 @@ class Service:
     def _registrar(self) -> Task:
         o = self._options
         issuer = Issuer(self.ring, vhost=o.vhost, agent_ttl=o.agent_ttl, submit_ttl=o.submit_ttl)
-        clusters = ClusterOperations(self._broker, self._store, self.world, issuer, self._keys, o.limits)
+        clusters = ClusterOperations(self._store, self.world)
+        registering = RegisterOperations(self._broker, self._store, self.world, issuer, self._keys, o.limits)
+        barring = Barring(self._broker, self._store, self.world, o.limits)
         jobs = JobOperations(self._store, self.world, self._cancelling)
         relay = RelayOperations(self._broker, self._store, self.world, self._keys, self.ring)
         shares = ShareOperations(self._store, self.world, self._fair_share)
-        access = AccessOperations(self._store, self.world, issuer, clusters.bar)
+        access = AccessOperations(self._store, self.world, issuer, barring.bar)
         operations: dict[type, Operation] = {
             control.Ping: access.ping,
             control.ListShares: shares.list_shares,
@@ -356,8 +360,8 @@ class Service:
             control.Enroll: access.enroll,
             control.ListEnrollments: access.list_enrollments,
             control.DecideEnrollment: access.decide,
-            control.Register: clusters.register,
-            control.Delete: clusters.delete,
+            control.Register: registering.register,
+            control.Delete: registering.delete,
             control.SetSubsystem: clusters.set_subsystem,
             control.RemoveSubsystem: clusters.remove_subsystem,
             control.Report: clusters.state,
@@ -378,7 +382,7 @@ class Service:
 
         def chores() -> None:
             announcer.look()
-            clusters.settle_barred()
+            barring.settle()
 
         return Registrar(
             self._broker,

@@ -16,11 +16,12 @@ from typing import TYPE_CHECKING, TypeVar
 from rainbow.brokers.base import REPLIES, Consumer, Message, QueueStats, Receipt, Status, check_prefetch
 from rainbow.brokers.rabbitmq import calls
 from rainbow.brokers.rabbitmq.answers import Answers, is_answer
-from rainbow.brokers.rabbitmq.consumer import QueueConsumer, ReplyConsumer
+from rainbow.brokers.rabbitmq.consumer import QueueConsumer
 from rainbow.brokers.rabbitmq.endpoints import Parameters
 from rainbow.brokers.rabbitmq.link import Link
 from rainbow.brokers.rabbitmq.loop import IoThread
 from rainbow.brokers.rabbitmq.publisher import Publisher
+from rainbow.brokers.rabbitmq.reply_consumer import ReplyConsumer
 from rainbow.brokers.rabbitmq.wire import Connection
 from rainbow.errors import BadCredentials, BrokerUnavailable, PublishFailed, RainbowError
 from rainbow.topology import Topology

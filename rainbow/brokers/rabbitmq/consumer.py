@@ -11,7 +11,6 @@ import itertools
 import logging
 import threading
 import time
-from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -19,10 +18,10 @@ from pika import exceptions as pika_exceptions
 
 from rainbow.backoff import Backoff
 from rainbow.brokers.ack_tracker import BURST, LINGER, Outstanding
-from rainbow.brokers.base import CANCELLED_PAUSE, REPLIES, Delivery
+from rainbow.brokers.base import Delivery
+from rainbow.brokers.rabbitmq.buffer import Buffer, delivery
 from rainbow.brokers.rabbitmq.incoming import Properties
 from rainbow.brokers.rabbitmq.loop import IoThread
-from rainbow.brokers.rabbitmq.publisher import Publisher
 from rainbow.brokers.rabbitmq.wire import Connection, ack_frame, nack_frame
 from rainbow.errors import BadCredentials, RainbowError
 
@@ -38,90 +37,6 @@ _epochs = itertools.count(1)
 CANCEL_LIMIT = 5.0
 
 
-class _Buffer:
-    """Deliveries on their way from the I/O thread to whoever takes them."""
-
-    def __init__(self) -> None:
-        self._items: deque[Delivery] = deque()
-        self._arrived = threading.Condition()
-        self._waiting = 0
-        self._closed = False
-        self._error: RainbowError | None = None
-
-    def __len__(self) -> int:
-        return len(self._items)
-
-    def put(self, delivery: Delivery) -> None:
-        """From the I/O thread. Wakes nobody: see `wake`."""
-        self._items.append(delivery)
-
-    def drop_oldest(self) -> None:
-        self._items.popleft()
-
-    def wake(self) -> None:
-        if self._waiting and self._items:
-            with self._arrived:
-                self._arrived.notify_all()
-
-    def clear(self) -> None:
-        self._items.clear()
-
-    def close(self, error: RainbowError | None = None) -> None:
-        with self._arrived:
-            self._closed = True
-            self._error = self._error or error
-            self._items.clear()
-            self._arrived.notify_all()
-
-    def take(self, limit: int, timeout: float) -> list[Delivery]:
-        items = self._items
-        if self._closed and self._error is None:
-            time.sleep(min(timeout, CANCELLED_PAUSE))
-            return []
-        if not items:
-            end = time.monotonic() + timeout
-            with self._arrived:
-                self._waiting += 1
-                try:
-                    while not items and not self._closed:
-                        left = end - time.monotonic()
-                        if left <= 0 or not self._arrived.wait(left):
-                            break
-                finally:
-                    self._waiting -= 1
-        if self._closed:
-            if self._error is not None:
-                raise self._error
-            return []
-        taken: list[Delivery] = []
-        while len(taken) < limit:
-            try:
-                taken.append(items.popleft())
-            except IndexError:  # another taker, or the channel is gone
-                break
-        return taken
-
-
-def _delivery(queue: str, method: Any, props: Any, body: bytes, epoch: int) -> Delivery:
-    """From what pika read."""
-    return Delivery(
-        queue,
-        body,
-        props.content_type,
-        props.message_id,
-        props.correlation_id,
-        props.reply_to,
-        props.priority,
-        props.headers or {},
-        method.exchange,
-        method.routing_key,
-        props.user_id,
-        method.redelivered,
-        method.delivery_tag,
-        epoch,
-    )
-
-
 class QueueConsumer:
     """A Consumer of one queue. `take` and the settling methods are called by its user; the rest in the I/O thread."""
 
@@ -134,7 +49,7 @@ class QueueConsumer:
         self._prefetch = prefetch
         self._gone = gone
         self._on_expired_secret = on_expired_secret
-        self._buffer = _Buffer()
+        self._buffer = Buffer()
         self._backoff = Backoff(first=0.1, most=LOOK_AGAIN)
         self._connection: Connection | None = None
         self._channel: Any = None
@@ -258,7 +173,7 @@ class QueueConsumer:
         if channel is not self._channel:
             return
         self._outstanding.delivered(method.delivery_tag)
-        self._buffer.put(_delivery(self._queue, method, props, body, self._epoch))
+        self._buffer.put(delivery(self._queue, method, props, body, self._epoch))
 
     def _read_straight(self, channel: Any) -> None:
         """Take deliveries as they are read, without pika; `_on_message` gets those that come in pieces."""
@@ -383,55 +298,3 @@ class QueueConsumer:
         if not self._done.is_set():
             self._done.set()
             self._gone(self)
-
-
-class ReplyConsumer:
-    """Answers by direct reply-to: no queue, no acks, on the publishing channel (rabbitmq.com/docs/direct-reply-to).
-
-    An answer to what was published before the channel was replaced is lost, as the broker says it may be.
-    """
-
-    def __init__(self, io: IoThread, publisher: Publisher, bound: int, gone: Callable[[ReplyConsumer], None]) -> None:
-        self.address = REPLIES
-        self._io = io
-        self._publisher = publisher
-        self._bound = bound
-        self._gone = gone
-        self._buffer = _Buffer()
-
-    def take(self, limit: int, timeout: float) -> list[Delivery]:
-        return self._buffer.take(limit, timeout)
-
-    def ack(self, deliveries: Sequence[Delivery]) -> None:
-        """Nothing to do: the broker keeps no answers."""
-
-    def reject(self, deliveries: Sequence[Delivery]) -> None:
-        """Nothing to do: the broker keeps no answers."""
-
-    def requeue(self, deliveries: Sequence[Delivery]) -> None:
-        """Nothing to do: the broker keeps no answers."""
-
-    def cancel(self) -> None:
-        self._buffer.close()
-        self._io.call(self.end)
-
-    def end(self) -> None:
-        self._buffer.close()
-        self._publisher.replies.remove(self)
-        self._gone(self)
-
-    def refuse(self, error: RainbowError) -> None:
-        self._buffer.close(error)
-
-    def wake(self) -> None:
-        self._buffer.wake()
-
-    def answer(self, method: Any, props: Any, body: bytes) -> None:
-        if len(self._buffer) >= self._bound:
-            self._buffer.drop_oldest()
-            log.warning(
-                "more than %d answers wait to be taken: dropped the oldest",
-                self._bound,
-                extra={"action": "broker.reply_dropped"},
-            )
-        self._buffer.put(_delivery(REPLIES, method, props, body, 0))

@@ -8,7 +8,7 @@ from rainbow.brokers.base import REPLIES
 
 
 class ReplySink(Protocol):
-    """Gets every answer (see `consumer.ReplyConsumer`), in the I/O thread, and knows its own by correlation id."""
+    """Gets every answer (as `ReplyConsumer`), in the I/O thread, and knows its own by correlation id."""
 
     def answer(self, method: Any, props: Any, body: bytes) -> None: ...
 
