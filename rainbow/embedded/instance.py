@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import secrets
 import time
 from collections.abc import Mapping
@@ -104,10 +105,11 @@ class Instance:
 
     # -- processes --------------------------------------------------------------------------------------------
 
-    def start(self, agents: list[AgentPlan], timeout: float = 60.0, *, web: str | None = None) -> None:
+    def start(self, agents: list[AgentPlan], timeout: float = 60.0, *, web: str | None = None) -> str | None:
         """Start server, workers and agents, and wait until every cluster is registered and alive.
 
-        Raises Conflict when the instance runs already.
+        Returns the URL of the web console, which is started where `web` names an address. Raises Conflict when the
+        instance runs already.
         """
         running = self.running()
         if running is not None:
@@ -122,8 +124,7 @@ class Instance:
             for plan in agents:
                 self._child(f"agent-{plan.cluster}", "rainbow_agents.cli", self._agent_dir(plan.cluster) / FILE_NAME)
             self._await_clusters({p.cluster for p in agents}, began, timeout)
-            if web is not None:
-                self._child("web", "rainbow.cli", self.config, "web", "--listen", web)
+            return None if web is None else self._serve_web(web, timeout)
         except BaseException:
             self.stop()
             raise
@@ -167,6 +168,21 @@ class Instance:
                     time.sleep(0.1)
                 else:
                     return
+
+    def _serve_web(self, listen: str, timeout: float) -> str:
+        """Start the web console and wait until it says that it is up. Returns its URL."""
+        log = self.data_dir / "logs" / "web.log"
+        before = log.stat().st_size if log.exists() else 0
+        self._child("web", "rainbow.cli", self.config, "web", "--listen", listen)
+        deadline = time.monotonic() + timeout
+        while True:
+            said = log.read_bytes()[before:].decode(errors="replace")
+            if found := re.search(r"^rainbow web is up: (\S+)$", said, re.MULTILINE):
+                return found[1]
+            self.check()
+            if time.monotonic() > deadline:
+                raise TimedOut(f"the web console did not start within {timeout:g} s (see {log})")
+            time.sleep(0.1)
 
     def _await_clusters(self, names: set[str], began: float, timeout: float) -> None:
         from rainbow.client import Client

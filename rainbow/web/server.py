@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import socket
 from collections.abc import Callable
 
 import uvicorn
@@ -29,35 +31,40 @@ def serve(settings: Settings, listen: str, ready: Callable[[str], None]) -> None
     cert, key = settings.web.cert, settings.web.key
     if (cert is None) != (key is None):
         raise InvalidSettings("web.cert and web.key go together: set both or neither")
-    config = uvicorn.Config(
-        make_app(settings),
-        host=host,
-        port=port,
-        log_config=None,
-        access_log=False,
-        server_header=False,
-        date_header=True,
-        timeout_graceful_shutdown=2,
-        limit_concurrency=4000,
-        h11_max_incomplete_event_size=65_536,
-        ssl_certfile=None if cert is None else str(cert),
-        ssl_keyfile=key,
-    )
-    server = uvicorn.Server(config)
-    asyncio.run(_run(server, host, cert is not None, ready))
-    if not server.started:
-        raise InvalidSettings(f"cannot listen on {listen}: is the port in use?")
+    # Before the broker is looked for.
+    with _listening(host, port) as listening:
+        shown = f"[{host}]" if ":" in host else host
+        url = f"http{'s' if cert else ''}://{shown}:{listening.getsockname()[1]}"
+        config = uvicorn.Config(
+            make_app(settings),
+            log_config=None,
+            log_level="warning",
+            access_log=False,
+            server_header=False,
+            date_header=True,
+            timeout_graceful_shutdown=2,
+            limit_concurrency=4000,
+            h11_max_incomplete_event_size=65_536,
+            ssl_certfile=None if cert is None else str(cert),
+            ssl_keyfile=key,
+        )
+        asyncio.run(_run(uvicorn.Server(config), listening, lambda: ready(url)))
 
 
-async def _run(server: uvicorn.Server, host: str, tls: bool, ready: Callable[[str], None]) -> None:
-    task = asyncio.create_task(server.serve())
+def _listening(host: str, port: int) -> socket.socket:
+    """A socket of ours: uvicorn would end the whole process where it cannot have one."""
+    try:
+        family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
+        return socket.create_server((host, port), family=family, backlog=2048)
+    except OSError as exc:
+        why = os.strerror(exc.errno) if exc.errno and exc.errno > 0 else exc.strerror
+        raise InvalidSettings(f"cannot listen on {host}:{port}: {why}") from None
+
+
+async def _run(server: uvicorn.Server, listening: socket.socket, ready: Callable[[], None]) -> None:
+    task = asyncio.create_task(server.serve(sockets=[listening]))
     while not server.started and not task.done():
         await asyncio.sleep(0.02)
     if server.started:
-        port = server.servers[0].sockets[0].getsockname()[1]
-        shown = f"[{host}]" if ":" in host else host
-        ready(f"http{'s' if tls else ''}://{shown}:{port}")
-    try:
-        await task
-    except SystemExit:  # uvicorn's answer to a port that is in use
-        return
+        ready()
+    await task

@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -196,7 +197,12 @@ def test_up_with_the_web_console(shell: Shell) -> None:
     from servers import free_ports, wait_until
 
     address = f"127.0.0.1:{free_ports(1)[0]}"
-    shell.run("up", "--detach", "--web", "--listen", address)
+    with socket.create_server(("127.0.0.1", int(address.rpartition(":")[2]))):
+        refused = shell.run("up", "--detach", "--web", "--listen", address, code=1)
+        assert f"cannot listen on {address}" in refused.stderr
+        assert "rainbow is up" not in refused.stderr
+    said = shell.run("up", "--detach", "--web", "--listen", address).stderr
+    assert f"The web console: http://{address} (sign in with the token in " in said
 
     def ready() -> bool:
         try:
@@ -208,6 +214,13 @@ def test_up_with_the_web_console(shell: Shell) -> None:
     wait_until(ready, what="the web console is ready")
     shell.run("down")
     assert not ready()
+
+
+def test_web_on_a_port_that_is_in_use(shell: Shell) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        done = shell.run("web", "--listen", f"127.0.0.1:{taken.getsockname()[1]}", code=2)
+    assert done.stderr.count("\n") == 1
+    assert "Address already in use" in done.stderr
 
 
 @pytest.mark.parametrize("listen", ["nowhere", "127.0.0.1:", "127.0.0.1:70000", ":x"])

@@ -27,6 +27,7 @@ DataDir = Annotated[
 ]
 _READY_S = 90.0
 _CLUSTER = "local"
+_CONSOLE = "The web console: "
 
 
 def _data_dir(given: Path | None) -> Path:
@@ -72,8 +73,10 @@ def up(
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
-    instance.start([plan], web=listen if web else None)
+    console = instance.start([plan], web=listen if web else None)
     try:
+        if console is not None:
+            output.note(f"{_CONSOLE}{console} (sign in with the token in {instance.config})")
         _greet(instance.config)
         while not stop.wait(0.5):
             instance.check()
@@ -113,6 +116,9 @@ def _detached(folder: Path, graph: Path | None, web: str | None) -> None:
             process.terminate()
             raise TimedOut(f"it did not start within {_READY_S:g} s (see {log})")
         time.sleep(0.1)
+    for line in log.read_text(errors="replace").splitlines():
+        if line.startswith(_CONSOLE):
+            output.note(line)
     _greet(instance.config)
 
 
