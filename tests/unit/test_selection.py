@@ -13,6 +13,7 @@ from rainbow.jobspec.request import Demand
 from rainbow.models.requests import Bid
 from rainbow_workers.selection import Selections
 from rainbow_workers.selection.base import Choice, JobView, Load, Offer
+from rainbow_workers.selection.ranked import MOST
 
 JOB = JobView("j", "u", None, 16, Demand(nodes=2, cores=8))
 
@@ -36,6 +37,37 @@ def choose(name: str, fleet: Fleet, job: JobView = JOB, seed: int = 1, **options
 
 
 BURST = Fleet(a=(4, 4), b=(4, 0), c=(8, 8))
+
+
+class Counted(Fleet):
+    """Counts how many clusters are looked at."""
+
+    looked = 0
+
+    def load(self, cluster: str) -> Load:
+        self.looked += 1
+        return super().load(cluster)
+
+    def values(self, cluster: str) -> Mapping[str, Any]:
+        self.looked += 1
+        return super().values(cluster)
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["cheapest", "compatibility", "first", "least-loaded", "pack", "random", "round-robin", "spill-over", "weighted"],
+)
+def test_a_decision_looks_at_a_bounded_number_of_clusters(name: str) -> None:
+    """All are full, so that none ends the search. `constraint` is bounded by time, `bid` by whom it asks."""
+    names = [f"c{n}" for n in range(5 * MOST)]
+    options: dict[str, dict[str, Any]] = {
+        "spill-over": {"order": names},
+        "weighted": {"weights": dict.fromkeys(names, 1)},
+    }
+    fleet = Counted({n: {"cost_per_node_hour": 1.0} for n in names}, **dict.fromkeys(names, (4, 0)))
+    choice = choose(name, fleet, **options.get(name, {}))
+    assert choice.cluster in names
+    assert fleet.looked <= 2 * MOST
 
 
 def test_random_takes_any_evenly() -> None:
