@@ -63,8 +63,9 @@ bench: $(VENV)/.dev ## Run the benchmarks; ONLY=relay, PLOT=1
 	$(BIN)/python tests/benchmarks $(if $(ONLY),--only $(ONLY)) $(if $(PLOT),--plot)
 
 # How it scales to 100,000 clusters, by simulation; and JOBS jobs through everything, none lost, memory flat.
-simulate: $(VENV)/.dev ## Simulate up to 100,000 clusters
+simulate: $(VENV)/.dev ## Simulate up to 100,000 clusters, and 1,000,000 waiting jobs
 	$(BIN)/python tests/benchmarks simulate --plot build/scale.svg
+	$(BIN)/python tests/benchmarks simulate-waiting --plot build/waiting.svg
 
 long-run: $(VENV)/.dev ## Run JOBS=1000000 jobs through everything
 	$(BIN)/python tests/benchmarks long-run --jobs $(or $(JOBS),1000000) --plot build/memory.svg

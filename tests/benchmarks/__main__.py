@@ -66,7 +66,12 @@ KEYS = (
 
 
 #: Programs beside the figures: first argument -> module with `main(arguments)`.
-PROGRAMS = {"simulate": "simulate", "long-run": "long_run", "recorded": "recorded"}
+PROGRAMS = {
+    "simulate": "simulate",
+    "simulate-waiting": "simulate_waiting",
+    "long-run": "long_run",
+    "recorded": "recorded",
+}
 
 
 def main() -> int:

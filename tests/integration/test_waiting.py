@@ -291,6 +291,25 @@ def test_a_user_who_comes_later_is_not_behind_all_of_another(rig: Rig, agents: A
     assert len(after) - last > 40, f"the last of 10 jobs was number {last} of {len(after)}"
 
 
+def test_a_user_is_not_behind_all_of_another_in_the_same_queue(request: pytest.FixtureRequest) -> None:
+    """The window of the queue is full of the first one's jobs, and many more are behind."""
+    urls = (request.getfixturevalue("amqp_url"), request.getfixturevalue("redis_url"))
+    options = ServiceOptions(waiting=WaitingPolicy(window=20))
+    name = next(f"bob{n}" for n in range(99) if topology.waiting_lane(f"bob{n}") == topology.waiting_lane("alice"))
+    with Rig(*urls, prefix=request.getfixturevalue("redis_prefix"), options=options) as rig:
+        full(rig, "blue")
+        for _ in range(100):
+            rig.send(jobspec=shell("true"))
+        eventually(lambda: sum(rig.broker.stats(q).messages for q in topology.waiting_queues()) >= 80)
+        time.sleep(1.5)
+        _, job = waiting(rig, token=rig.issue(name))
+        taken = rig.jobs_of("blue")
+        for _ in range(3):
+            report(rig, "blue", 4)
+        found = [rig.open(delivery)["id"] for delivery in taken.take(12, 5)]
+        assert job in found
+
+
 def test_a_large_job_is_not_starved(rig: Rig, agents: Agents) -> None:
     agents.start("blue", graph=ONE, options={"run_s": 0.3})
     stop = time.monotonic() + 60

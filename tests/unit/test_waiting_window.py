@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import random
 import uuid
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from rainbow import topology
 from rainbow.brokers.base import Delivery
 from rainbow.jobspec import read_cached, simple
 from rainbow.jobspec.request import Demand
@@ -119,6 +121,32 @@ def test_where_no_agent_ever_reported_nothing_waits() -> None:
         assert job is not None
         assert decider.decide(job, 0.0, rng).cluster == "byhand"
         world.reserve("byhand", job.jobspec.demand)
+
+
+def test_a_user_whose_queue_another_one_fills_gets_another_queue() -> None:
+    alice, usual = "alice", topology.waiting_lane("alice")
+    bob = next(f"bob{n}" for n in range(100) if topology.waiting_lane(f"bob{n}") == usual)
+    window, contention = Window(), Contention()
+    full = [replace(pending(n), delivery=Delivery(f"rainbow.waiting.{usual}", b"")) for n in range(9)]
+    theirs = replace(pending(9, user=bob), delivery=Delivery(f"rainbow.waiting.{usual}", b""))
+    for held in (*full, theirs):
+        window.add(held, 0.0)
+    assert window.full(11) == {}
+    assert (contention.lane(alice), contention.lane(bob)) == (usual, usual)
+    contention.full = window.full(10)
+    other = contention.lane(bob)
+    assert (contention.lane(alice), contention.full) == (usual, {f"rainbow.waiting.{usual}": alice})
+    assert other != usual
+    # Once it fills that one it stays there, also when others are free.
+    contention.full = {**contention.full, f"rainbow.waiting.{other}": bob}
+    assert contention.lane(bob) == other
+    contention.full = dict.fromkeys(topology.waiting_queues(), "carol")
+    assert contention.lane(bob) == usual
+    for held in full:
+        window.remove(held)
+    assert window.full(1) == {f"rainbow.waiting.{usual}": bob}
+    window.remove(theirs)
+    assert window.full(1) == {}
 
 
 # -- deciding ----------------------------------------------------------------------------------------------------

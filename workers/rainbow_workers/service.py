@@ -246,6 +246,7 @@ class Service:
             refuse_running=self._options.waiting.refuse_running,
             reserve_s=self._options.reserve,
             lives=self._options.limits.dispatch_timeout,
+            lane=self._contention.lane,
         )
         self._dispatchers.append(dispatcher)
         return dispatcher
@@ -264,7 +265,7 @@ class Service:
             self._intake(decider),
             decider,
             self._dispatcher(decider),
-            Outgoing(self.world, self._keys, lambda: self._verifier.ring),
+            Outgoing(self.world, self._keys, lambda: self._verifier.ring, lane=self._contention.lane),
             self._follower,
             self._contention,
             self._fair_share,

@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from rainbow import topology
 from rainbow.brokers.base import Broker, Consumer
 from rainbow_workers.clusters.cache import ClusterCache
 from rainbow_workers.keys import ClusterKeys
@@ -44,6 +45,7 @@ class Dispatcher:
         refuse_running: bool = False,
         reserve_s: float = 60.0,
         lives: float = 0.0,
+        lane: Callable[[str], str] = topology.waiting_lane,
         rng: random.Random | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
@@ -53,7 +55,7 @@ class Dispatcher:
         #: How long jobs stayed in each stage, since the start.
         self.durations = Durations()
         self._committing = Committing(store, world, self._deciding, reserve_s=reserve_s, clock=clock)
-        self._publishing = Publishing(broker, store, world, keys, ring, fair_share, lives=lives)
+        self._publishing = Publishing(broker, store, world, keys, ring, fair_share, lives=lives, lane=lane)
         #: Jobs whose dispatch found no queue, or a full one: they are decided again with the next batch.
         self._again: queue.SimpleQueue[PendingJob] = queue.SimpleQueue()
         #: Jobs of the waiting room that were decided and have to wait on. Of the calling thread.

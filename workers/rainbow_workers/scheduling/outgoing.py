@@ -30,13 +30,21 @@ class Outgoing:
     """Signs and seals with the keys in force. Used by one thread."""
 
     def __init__(
-        self, world: ClusterCache, keys: ClusterKeys, ring: Callable[[], KeyRing], *, lives: float = 0.0
+        self,
+        world: ClusterCache,
+        keys: ClusterKeys,
+        ring: Callable[[], KeyRing],
+        *,
+        lives: float = 0.0,
+        lane: Callable[[str], str] = topology.waiting_lane,
     ) -> None:
-        """`lives` is for how many seconds a dispatch stays in its cluster's queue (0: not known)."""
+        """`lives` is for how many seconds a dispatch stays in its cluster's queue (0: not known). `lane` gives the
+        routing key of the waiting queue for a user's job."""
         self._world = world
         self._keys = keys
         self._ring = ring
         self._lives = lives
+        self._lane = lane
         self._known: OrderedDict[tuple[Any, ...], tuple[Jobspec, codec.Pairs]] = OrderedDict()
 
     def dispatch(self, job: Job, cluster: str, now: float, *, repeated: bool = False) -> Message:
@@ -126,7 +134,7 @@ class Outgoing:
     def to_waiting(self, pending: PendingJob) -> Message:
         """To where it waits for an event (`waiting.WaitingRoom`)."""
         assert pending.job is not None
-        lane = topology.waiting_lane(pending.job.user)
+        lane = self._lane(pending.job.user)
         return replace(self.hold(pending, 0), exchange=topology.WAITING, routing_key=lane)
 
     def to_dependents(self, pending: PendingJob) -> Message:

@@ -52,13 +52,14 @@ class Publishing:
         fair_share: FairShare | None = None,
         *,
         lives: float = 0.0,
+        lane: Callable[[str], str] = topology.waiting_lane,
     ) -> None:
         self._broker = broker
         self._store = store
         self._world = world
         self._keys = keys
         self._fair_share = fair_share
-        self._outgoing = Outgoing(world, keys, ring, lives=lives)
+        self._outgoing = Outgoing(world, keys, ring, lives=lives, lane=lane)
         #: How many jobs ended how, for the metrics.
         self.outcomes: Counter[str] = Counter()
 

@@ -48,6 +48,8 @@ _BATCH = 500
 _LISTEN = 0.1
 #: Seconds after which a full window in which nothing fits makes way for others in the queue: at first, and at most.
 _TURN_FIRST, _TURN_MOST = 1.0, 60.0
+#: The share of the window of a queue from which on jobs of others go elsewhere.
+_FULL = 0.8
 #: Seconds between two looks at how long deliveries are held.
 _TIDY = 1.0
 
@@ -176,6 +178,7 @@ class WaitingRoom(Task):
             self._tidy_at = now + _TIDY
             self._drop_ended(consumer, now)
             self.oldest = self._window.oldest()
+            self._contention.full = self._window.full(int(_FULL * self._policy.window))
             self._give_way(consumer, now)
         if self._contended_at != (known := (self._window.version, self._world.generation)):
             self._contended_at = known

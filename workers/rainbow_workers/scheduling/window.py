@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import heapq
 import itertools
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -75,6 +76,8 @@ class Window:
         self._entries: dict[tuple[str, str], Entry] = {}
         self._timers: list[tuple[float, int, Entry]] = []
         self._number = itertools.count()
+        #: Whose jobs it holds of each queue.
+        self._users: dict[str, Counter[str]] = {}
         #: Rises when kinds come or go.
         self.version = 0
 
@@ -106,6 +109,7 @@ class Window:
         heapq.heappush(kind.heap, (-job.priority, job.submitted_at, next(self._number), entry))
         kind.count += 1
         self._entries[_whose(pending)] = entry
+        self._users.setdefault(pending.delivery.queue, Counter())[job.user] += 1
         for deadline in (job.expires_at, job.hold_until):
             if deadline and deadline > now:
                 self.wake(entry, deadline)
@@ -139,11 +143,20 @@ class Window:
         if entry is None:
             return
         entry.left = True
+        _, user = _whose(entry.pending)
+        users = self._users[entry.pending.delivery.queue]
+        users[user] -= 1
+        if not users[user]:
+            del users[user]
         kind = self.kinds[entry.key]
         kind.count -= 1
         if not kind.count:
             del self.kinds[entry.key]
             self.version += 1
+
+    def full(self, size: int) -> dict[str, str]:
+        """The queues of which it holds `size` jobs or more, and the user of whom it holds most of each."""
+        return {q: users.most_common(1)[0][0] for q, users in self._users.items() if users.total() >= size}
 
     def of_kind(self, entry: Entry) -> list[Entry]:
         """All jobs of the kind of this one, in order."""
@@ -154,4 +167,5 @@ class Window:
         self.version += 1
         self.kinds.clear()
         self._entries.clear()
+        self._users.clear()
         self._timers.clear()
