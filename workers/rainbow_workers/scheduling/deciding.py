@@ -238,6 +238,8 @@ class Deciding:
         if not self._world.remembering(now):
             began = self._world.known_since if awaiting_clusters(self._world, now) else 0.0
             again = [p for p in again if p.job and p.job.submitted_at < began]
+            if not again:
+                return frozenset()
         records = self._store.jobs.get([p.id for p in again])
         return frozenset(
             p.id
