@@ -107,6 +107,9 @@ def test_forward_and_back_under_load(release_before: Path, amqp_url: str, redis_
         first = site.start("scheduler-old", "rainbow_workers.cli", env=old)
         site.agent("blue", report_every=1.0, env=old)
         alive("blue")
+        # Until its cluster comes they are in hold queues of the release before, and it is gone by then.
+        held = [client.submit(command=["true"], clusters=["green"], hold=500.0).id for _ in range(5)]
+        wait_until(lambda: all(r is not None and r.state == "held" for r in client.status(held)), 60, what="all held")
         with Load(client) as load:
             load.more(50)
             second = site.scheduler(name="scheduler-new")
@@ -115,6 +118,13 @@ def test_forward_and_back_under_load(release_before: Path, amqp_url: str, redis_
             load.more(100)
             first.terminate()
             first.wait(30)
+            site.agent("green", report_every=1.0)
+            wait_until(
+                lambda: all(r is not None and r.state == "completed" for r in client.status(held)),
+                120,
+                every=0.5,
+                what="what the release before held has run",
+            )
             load.more(100)
             site.start("scheduler-again", "rainbow_workers.cli", env=old)
             # The release before records from a queue of its own: what comes before it is there is this one's to record.
@@ -126,7 +136,7 @@ def test_forward_and_back_under_load(release_before: Path, amqp_url: str, redis_
             second.terminate()
             second.wait(30)
             load.more(100)
-        started = lambda: [job for job, _ in site.starts(["blue", "red"])]  # noqa: E731
+        started = lambda: [job for job, _ in site.starts(["blue", "red", "green"])]  # noqa: E731
         wait_until(lambda: set(load.confirmed) <= set(started()), 150, every=0.2, what="all jobs started")
         assert len(started()) == len(set(started())), "a job started twice"
         both = [len(site.starts([name])) for name in ("blue", "red")]
