@@ -17,6 +17,7 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from rainbow.client import Client
 from rainbow.errors import InvalidInput, NotFound, RainbowError, TooManyRequests
 from rainbow.settings import Settings
 from rainbow.web import openapi
@@ -24,10 +25,10 @@ from rainbow.web.answers import error_answer
 from rainbow.web.api import Api
 from rainbow.web.feeds import Feeds
 from rainbow.web.gateway import Gateway
-from rainbow.web.limits import Rates
+from rainbow.web.limits import GoodTokens, Rates
 from rainbow.web.pages import Console
 from rainbow.web.relay import Relay
-from rainbow.web.sessions import COOKIE, Sessions
+from rainbow.web.sessions import Sessions
 
 log = logging.getLogger(__name__)
 
@@ -61,9 +62,11 @@ def _area(path: str) -> str:
 class Common:
     """ASGI middleware: security headers, a rate limit for each caller, metrics, and no trace of a failure shown."""
 
-    def __init__(self, app: ASGIApp, rates: Rates, metrics: Metrics) -> None:
+    def __init__(self, app: ASGIApp, rates: Rates, sessions: Sessions, tokens: GoodTokens, metrics: Metrics) -> None:
         self._app = app
         self._rates = rates
+        self._sessions = sessions
+        self._tokens = tokens
         self._metrics = metrics
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -88,7 +91,7 @@ class Common:
             await send(message)
 
         with self._metrics.open.track_inprogress():
-            if area not in ("healthz", "readyz", "metrics", "static") and not self._rates.take(_caller(scope)):
+            if area not in ("healthz", "readyz", "metrics", "static") and not self._rates.take(self._caller(scope)):
                 await error_answer(TooManyRequests("too many requests: wait a second"))(scope, receive, sending)
                 return
             try:
@@ -100,15 +103,16 @@ class Common:
                         scope, receive, sending
                     )
 
-
-def _caller(scope: Scope) -> str:
-    headers = dict(scope["headers"])
-    token = headers.get(b"authorization") or b""
-    cookie = headers.get(b"cookie") or b""
-    if token or COOKIE.encode() in cookie:
-        return (token + cookie).decode("latin-1")
-    client = scope.get("client")
-    return str(client[0]) if client else ""
+    def _caller(self, scope: Scope) -> str:
+        """Whose requests these are: those of a good token, or those from an address."""
+        request = Request(scope)
+        session = self._sessions.of(request)
+        if session is not None:
+            return session.token
+        kind, _, token = request.headers.get("authorization", "").partition(" ")
+        if kind.lower() == "bearer" and self._tokens.has(token.strip()):
+            return token.strip()
+        return f"address {request.client.host if request.client else ''}"
 
 
 def make_app(settings: Settings, gateway: Gateway | None = None) -> Starlette:
@@ -165,5 +169,11 @@ def make_app(settings: Settings, gateway: Gateway | None = None) -> Starlette:
         *console.routes(),
     ]
     app = Starlette(routes=routes, exception_handlers={HTTPException: refused}, lifespan=lifespan)
-    app.add_middleware(Common, rates=Rates(settings.web.rate, settings.web.burst), metrics=metrics)
+    app.add_middleware(
+        Common,
+        rates=Rates(settings.web.rate, settings.web.burst),
+        sessions=sessions,
+        tokens=GoodTokens(lambda token: bridge.call(token, Client.clusters)),
+        metrics=metrics,
+    )
     return app

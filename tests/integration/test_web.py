@@ -321,10 +321,31 @@ def test_a_caller_that_asks_too_often_is_told_and_others_go_on(module_vhost: str
     for url in serve(settings_of(web.rig, rate=0.1, burst=3)):
         with httpx.Client(base_url=url) as client:
             alice = {"Authorization": f"Bearer {web.rig.token}"}
+            assert client.get("/v1/clusters", headers=alice).status_code == 200  # known as good from now on
+            time.sleep(1)
             statuses = [client.get("/v1/clusters", headers=alice).status_code for _ in range(5)]
             assert statuses == [200, 200, 200, 429, 429]
             bob = {"Authorization": f"Bearer {web.rig.issue('bob')}"}
             assert client.get("/v1/clusters", headers=bob).status_code == 200
+
+
+def test_tokens_that_are_made_up_share_the_limit_of_their_address(module_vhost: str, web: Web) -> None:
+    """Nor do they use up what a good token has; the registrar is asked about a few of them at a time."""
+    for url in serve(settings_of(web.rig, rate=0.1, burst=4)):
+        with httpx.Client(base_url=url) as client:
+            alice = {"Authorization": f"Bearer {web.rig.token}"}
+            assert client.get("/v1/clusters", headers=alice).status_code == 200
+            time.sleep(1)
+            sent = [JOB, {"box": "x" * 40, "messages": []}]
+            made_up = [
+                client.post(path, json=body, headers={"Authorization": f"Bearer a.b.{n}"}).status_code
+                for n in range(3)
+                for path, body in zip(("/v1/jobs", "/v1/messages"), sent, strict=True)
+            ]
+            assert made_up[3:] == [429] * 3, made_up
+            cookie = {"Cookie": "rainbow_session=made-up"}
+            assert client.get("/jobs", headers=cookie).status_code == 429
+            assert client.get("/v1/clusters", headers=alice).status_code == 200
 
 
 def test_without_a_broker_it_answers_503_and_is_not_ready(tmp_path: Path) -> None:

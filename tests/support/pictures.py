@@ -38,7 +38,7 @@ def browser_program() -> str | None:
 
 
 def _work(rig: Rig) -> str:
-    """Jobs of three users; the id of one that waits for another."""
+    """Jobs of three users; the id of the first, which has ended."""
     rng = random.Random(4)
     names = ("relax", "sweep", "train", "post", "mesh")
     first = ""
@@ -63,7 +63,7 @@ def _work(rig: Rig) -> str:
         wide = client.submit(name="wide", command=["true"], nodes=64, hold=3600)
         for job in (after, wide):
             assert job.answer.status == "held"
-        return str(after.id)
+        return first
 
 
 def main(folder: Path) -> None:
@@ -79,19 +79,19 @@ def main(folder: Path) -> None:
         try:
             for cluster, graph in _CLUSTERS.items():
                 agents.start(cluster, graph=graph, executor="local")
-            waits = _work(rig)
+            job = _work(rig)
             admin = rig.issue("root", role="admin")
             for url in serve(Settings.model_validate(given)):
                 with sync_playwright() as playwright:
                     browser = playwright.chromium.launch(executable_path=program, args=["--no-sandbox"])
-                    _take(browser, url, admin, waits, folder)
+                    _take(browser, url, admin, job, folder)
                     _top(browser, url, admin, Path(home), folder)
                     browser.close()
         finally:
             agents.close()
 
 
-def _take(browser: Any, url: str, token: str, waits: str, folder: Path) -> None:
+def _take(browser: Any, url: str, token: str, job: str, folder: Path) -> None:
     for kind, window in {
         "": {"viewport": {"width": 1100, "height": 700}, "color_scheme": "light"},
         "-phone": {"viewport": {"width": 380, "height": 760}, "color_scheme": "dark"},
@@ -102,13 +102,15 @@ def _take(browser: Any, url: str, token: str, waits: str, folder: Path) -> None:
         page.get_by_label("Token").fill(token)
         page.get_by_role("button", name="Sign in").click()
         page.get_by_role("heading", name="Overview").wait_for()
-        paths = {"overview": "/", "waiting": "/waiting", "timeline": "/timeline?window=1m", "job": f"/jobs/{waits}"}
+        paths = {"overview": "/", "waiting": "/waiting", "timeline": "/timeline?window=1m", "job": f"/jobs/{job}"}
         for name, path in paths.items():
             if kind and name != "overview":
                 continue
             page.goto(path, wait_until="domcontentloaded")
             page.get_by_role("main").wait_for()
-            page.screenshot(path=str(folder / f"{name}{kind}.png"))
+            if name == "job":
+                page.locator("summary").click()
+            page.screenshot(path=str(folder / f"{name}{kind}.png"), full_page=name == "job")
         context.close()
 
 
