@@ -169,11 +169,7 @@ def make_app(settings: Settings, gateway: Gateway | None = None) -> Starlette:
         *console.routes(),
     ]
     app = Starlette(routes=routes, exception_handlers={HTTPException: refused}, lifespan=lifespan)
-    app.add_middleware(
-        Common,
-        rates=Rates(settings.web.rate, settings.web.burst),
-        sessions=sessions,
-        tokens=GoodTokens(lambda token: bridge.call(token, Client.clusters)),
-        metrics=metrics,
-    )
+    rates = Rates(settings.web.rate, settings.web.burst)
+    tokens = GoodTokens(lambda token: bridge.call(token, Client.clusters))
+    app.add_middleware(Common, rates=rates, sessions=sessions, tokens=tokens, metrics=metrics)
     return app
