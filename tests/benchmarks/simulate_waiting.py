@@ -469,7 +469,7 @@ def draw(found: dict[str, dict[str, Any]], target: Path) -> None:
         right.plot(series[name], label=label)
     right.set(xlabel="job", ylabel="s", title="Waits of 100 jobs", ylim=(0, None))
     for axes in (left, middle, right):
-        axes.legend(loc="lower right")
+        axes.legend(loc="lower right", frameon=axes is middle)
     style.save(figure, target)
 
 

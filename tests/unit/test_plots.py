@@ -29,7 +29,7 @@ def test_each_is_drawn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("scale", "memory", "bench"):
         assert "<svg" in (tmp_path / f"{name}.svg").read_text()
     recorded.main([str(tmp_path)])
-    for name in ("scale", "memory"):
+    for name in ("scale", "memory", "waiting"):
         drawn, shown = (file.read_text() for file in (tmp_path / f"{name}.svg", EXPLANATION / f"{name}.svg"))
         assert re.findall("<!-- (.*?) -->", drawn) == re.findall("<!-- (.*?) -->", shown), "draw it again: make plots"
         assert "dc:date" not in drawn
