@@ -164,6 +164,27 @@ def test_deciding_changes_nothing_and_chance_is_handed_in() -> None:
     assert [world.load(name).free for name in ("blue", "red")] == free
 
 
+def test_what_found_no_room_is_not_looked_at_again_for_other_users_in_a_round(monkeypatch: pytest.MonkeyPatch) -> None:
+    room = Room(cache(blue=state(1)))
+    for number in range(20):
+        room.window.add(pending(number, user=f"user{number}"), 0.0)
+    room.window.add(pending(20, LARGE, user="user20"), 0.0)
+    decided: list[Any] = []
+    decide = Decider.decide
+
+    def counted(*args: Any, **more: Any) -> Any:
+        decided.append(args[1].jobspec)
+        return decide(*args, **more)
+
+    monkeypatch.setattr(Decider, "decide", counted)
+    assert len(room.release(1.0)) == 2  # one starts, one is ahead
+    assert decided.count(SMALL) == 3
+    assert decided.count(LARGE) == 1
+    assert {kind.detail for kind in room.window.kinds.values()} == {
+        "waits for room: each cluster that can run it is busy (1)"
+    }
+
+
 def test_a_full_cluster_is_not_chosen_and_a_job_that_fits_nowhere_waits() -> None:
     world = cache(blue=state(0, pending=1), red=state(4))
     decider, job = Decider(world), pending(1).job

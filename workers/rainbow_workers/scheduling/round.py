@@ -8,7 +8,7 @@ import itertools
 from rainbow_workers.scheduling.decide import Decision, Payer
 from rainbow_workers.scheduling.fair_share import FairShare, Standing
 from rainbow_workers.scheduling.pending_job import PendingJob
-from rainbow_workers.scheduling.window import Kind, Window
+from rainbow_workers.scheduling.window import Key, Kind, Window
 
 #: Jobs decided in one go.
 BATCH = 500
@@ -19,7 +19,7 @@ class Round:
 
     The next job is of the account with the lowest usage for its weight, and in it of the user with the lowest usage
     for its own; of its kinds, the one with the most urgent job, then the oldest. A kind that has to wait is left out
-    for the rest of the round.
+    for the rest of the round, and so are kinds of other users that ask for the same of the same clusters.
     """
 
     def __init__(self, window: Window, patience: float, now: float, fair_share: FairShare) -> None:
@@ -37,6 +37,8 @@ class Round:
         self._kind: Kind | None = None
         self._early = False
         self._skipped: list[Kind] = []
+        #: What found no room in this round, and why.
+        self._full: dict[Key, str] = {}
         self._placed = 0
         #: The jobs that were taken, and the one that is offered.
         self.at_hand: list[PendingJob] = []
@@ -54,6 +56,10 @@ class Round:
                 self._kind = self._next()
                 if self._kind is None:
                     return None
+            if self._known_full(self._kind):
+                self._skipped.append(self._kind)
+                self._kind = None
+                continue
             entry = self._kind.first()
             if entry is not None:
                 self.at_hand.append(entry.pending)
@@ -80,6 +86,17 @@ class Round:
         self._early = False
         self._skipped.append(kind)
         self._kind = None
+        if not decision.retry_in:
+            self._full[_asked(kind)] = kind.detail
+
+    def _known_full(self, kind: Kind) -> bool:
+        """Whether there is no room for what this kind asks for, and it is not to be bound early."""
+        detail = self._full.get(_asked(kind))
+        late = kind.passed_at and self._now - kind.passed_at > self._patience
+        if detail is None or late or kind.limited:
+            return False
+        kind.detail = detail
+        return True
 
     def taken(self, pending: PendingJob, decision: Decision | None) -> None:
         kind, job = self._kind, pending.job
@@ -119,3 +136,9 @@ class Round:
     def _standing(self, kind: Kind) -> Standing:
         account, payer = kind.payer[0], kind.payer
         return self._fair_share.standing(payer, self._of_account.get(account, 0.0), self._charged.get(payer, 0.0))
+
+
+def _asked(kind: Kind) -> Key:
+    """What a kind asks for, of which clusters: its key without the user."""
+    request, rights, _, usual = kind.key
+    return request, rights, usual
