@@ -116,12 +116,12 @@ class Arrays(ListeningTask[dict[str, Entry]]):
             return
         progress = of_route(job.array, pending.progress)
         if held is not None:
-            # Sent twice: the one that knows more of it stays.
+            # Sent twice, or delivered again behind a lost connection: then only this delivery is good. What either
+            # knows of it holds.
+            consumer.ack([held.pending.delivery])
             mine = held.progress
             if (len(mine.ends), mine.next) >= (len(progress.ends), progress.next):
-                consumer.ack([pending.delivery])
-                return
-            consumer.ack([held.pending.delivery])
+                progress = mine
         self._window[pending.id] = Entry(pending, job, job.array, progress, now, now, now + _NOTE)
 
     def _given_up(self, pending: PendingJob, now: float) -> bool:
