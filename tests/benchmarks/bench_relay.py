@@ -8,6 +8,10 @@ runs as a process of its own, in turn, several times; the ratio is the median ov
 
 `relay_one_queue_ratio` is over the same loop when it puts everything into one queue, which spares the broker the other
 ninety-nine: how much of the difference that is, says `relay_one_queue_per_s` over `relay_bare_per_s`.
+
+The bare loop sends on what it got. A dispatch is larger than its submission, since it is complete and signed:
+`relay_alike_ratio` is over the same loop from our own queue into the clusters' own queues, with a dispatch of ours in
+each message. What is left of the difference is the scheduler's own work.
 """
 
 from __future__ import annotations
@@ -19,9 +23,10 @@ import sys
 import tempfile
 import time
 import uuid
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from pathlib import Path
 from statistics import median
+from typing import Any
 
 import pika
 
@@ -65,9 +70,18 @@ def fill(broker: Broker, exchange: str, key: str, messages: list[bytes]) -> None
 
 
 def bare(
-    url: str, source: str, targets: list[str], count: int, prefetch: int = ServiceOptions.prefetch
+    url: str,
+    source: str,
+    exchange: str,
+    keys: list[str],
+    count: int,
+    like: dict[str, Any] | None = None,
+    prefetch: int = ServiceOptions.prefetch,
 ) -> dict[str, float]:
-    """pika alone: consume, publish, ack after the confirm. Runs in this process until `count` are through."""
+    """pika alone: consume, publish, ack after the confirm. Runs in this process until `count` are through.
+
+    With `like` each message is this one: its `body` in hexadecimal, and its AMQP `properties`.
+    """
     state = {"done": 0, "began": 0.0}
     waiting: dict[int, int] = {}
     published = 0
@@ -76,7 +90,9 @@ def bare(
         connection.channel(on_open_callback=on_channel)
 
     def on_channel(channel: pika.channel.Channel) -> None:
-        persistent = pika.BasicProperties(delivery_mode=2, content_type="application/x-msgpack")
+        given = like["properties"] if like else {}
+        replaced = bytes.fromhex(like["body"]) if like else None
+        persistent = pika.BasicProperties(delivery_mode=2, content_type="application/x-msgpack", **given)
 
         def on_message(channel: pika.channel.Channel, method: object, properties: object, body: bytes) -> None:
             nonlocal published
@@ -84,7 +100,7 @@ def bare(
                 state["began"] = time.perf_counter()
             published += 1
             waiting[published] = method.delivery_tag  # type: ignore[attr-defined]
-            channel.basic_publish("", targets[published % len(targets)], body, persistent, mandatory=True)
+            channel.basic_publish(exchange, keys[published % len(keys)], replaced or body, persistent, mandatory=True)
 
         def on_confirm(frame: object) -> None:
             method = frame.method  # type: ignore[attr-defined]
@@ -108,14 +124,33 @@ def bare(
     return {"per_s": count / wall, "cpu_us": (time.process_time() - cpu) / count * 1e6}
 
 
-def _bare_process(url: str, source: str, targets: list[str], count: int) -> dict[str, float]:
+def _bare_process(*arguments: Any) -> float:
+    """`bare` in a process of its own; messages a second."""
     code = (
         f"import sys, json; sys.path[:0] = {sys.path[:3]!r}; import bench_relay;"
-        f"print(json.dumps(bench_relay.bare({url!r}, {source!r}, {targets!r}, {count})))"
+        "print(json.dumps(bench_relay.bare(*json.load(sys.stdin))))"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=300)
-    found: dict[str, float] = json.loads(done.stdout)
-    return found
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        input=json.dumps(arguments),
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=300,
+    )
+    return float(json.loads(done.stdout)["per_s"])
+
+
+def _sample(url: str, names: list[str]) -> dict[str, Any]:
+    """One of the messages in these queues, as `bare` takes it."""
+    with closing(pika.BlockingConnection(pika.URLParameters(url))) as connection:
+        channel = connection.channel()
+        for name in names:
+            method, found, body = channel.basic_get(name, auto_ack=True)
+            if method is not None:
+                kept = ("headers", "message_id", "priority")
+                return {"body": body.hex(), "properties": {what: getattr(found, what) for what in kept}}
+    raise AssertionError("no message")
 
 
 def _ours(site: Site, broker: Broker, progress: Progress, count: int) -> float:
@@ -156,25 +191,32 @@ def run() -> dict[str, float | None]:
             names = ["bare.in", "bare.out", *(f"bare.out.{n}" for n in range(CLUSTERS))]
             broker.declare(topology.Topology(queues=tuple(topology.Queue(n, max_length=None) for n in names)))
             token = site.token("alice")
-            mine, bares, ones = [], [], []
+            mine, bares, ones, alikes = [], [], [], []
+            clusters = [f"c{n}" for n in range(CLUSTERS)]
             stack.enter_context(progress := Progress(amqp_url))
-            jobs = [topology.jobs_queue(f"c{n}") for n in range(CLUSTERS)]
+            jobs = [topology.jobs_queue(name) for name in clusters]
             for _ in range(ROUNDS):
                 for rates, targets in ((ones, names[1:2]), (bares, names[2:])):
                     fill(broker, "", "bare.in", bodies(token, JOBS))
-                    rates.append(_bare_process(amqp_url, "bare.in", targets, JOBS)["per_s"])
+                    rates.append(_bare_process(amqp_url, "bare.in", "", targets, JOBS))
                     _drain(amqp_url, targets)
                 fill(broker, topology.SUBMIT, "submit", bodies(token, JOBS))
                 mine.append(_ours(site, broker, progress, JOBS))
+                like = _sample(amqp_url, jobs)
+                _drain(amqp_url, jobs)
+                fill(broker, topology.SUBMIT, "submit", bodies(token, JOBS))
+                alikes.append(_bare_process(amqp_url, topology.SCHEDULER_QUEUE, topology.JOBS, clusters, JOBS, like))
                 _drain(amqp_url, jobs)
             broker.close()
             site.kill(registrar)
     return {
         "relay_ratio": median(m / b for m, b in zip(mine, bares, strict=True)),
         "relay_one_queue_ratio": median(m / o for m, o in zip(mine, ones, strict=True)),
+        "relay_alike_ratio": median(m / a for m, a in zip(mine, alikes, strict=True)),
         "relay_per_s": median(mine),
         "relay_bare_per_s": median(bares),
         "relay_one_queue_per_s": median(ones),
+        "relay_alike_per_s": median(alikes),
     }
 
 

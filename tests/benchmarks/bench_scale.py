@@ -86,7 +86,7 @@ def _relay(url: str) -> subprocess.Popen[bytes]:
     """A bare relay that goes on until it is killed."""
     code = (
         f"import sys; sys.path[:0] = {json.dumps(sys.path[:3])}; import bench_relay;"
-        f"bench_relay.bare({url!r}, 'bare.in', ['bare.out'], 1 << 60, 500)"
+        f"bench_relay.bare({url!r}, 'bare.in', '', ['bare.out'], 1 << 60, prefetch=500)"
     )
     return subprocess.Popen([sys.executable, "-c", code])
 
