@@ -1,4 +1,4 @@
-"""Settings: one YAML file, each of them also an environment variable, the first rainbow's file read as well.
+"""Settings: one YAML file, each of them also an environment variable, rainbow v1's file read as well.
 
 Search order: the path given, `RAINBOW_CONFIG`, `./rainbow-config.yaml`, `~/.config/rainbow/rainbow-config.yaml`,
 and the embedded instance's own (`rainbow up`). Folders are those of the XDG Base Directory Specification. A setting
@@ -129,7 +129,7 @@ class BreakerSettings(_Section):
 
 
 class SchedulerSettings(_Section):
-    """The workers. `secret` is the first rainbow's registration secret, in force only with `allow_secret`.
+    """The workers. `secret` is rainbow v1's registration secret, in force only with `allow_secret`.
 
     The two times to live are of tokens that registering gives out: RabbitMQ, which cannot revoke, accepts them so long.
     """
@@ -188,7 +188,7 @@ class ClusterToken(_Section):
 
 
 class GraphSettings(_Section):
-    """The graph backend; the first rainbow's `memory` is today's `folded`."""
+    """The graph backend; rainbow v1's `memory` is today's `folded`."""
 
     name: str = "folded"
     host: str | None = None
@@ -297,7 +297,7 @@ def _unquoted(problem: str) -> str:
 
 
 def _from_first_rainbow(data: dict[str, Any]) -> dict[str, Any]:
-    """The first rainbow's spellings: `graph`, its graph servers' names, and `algorithm` before `algorithms`."""
+    """Spellings of rainbow v1: `graph`, its graph servers' names, and `algorithm` before `algorithms`."""
     data = dict(data)
     scheduler = data.get("scheduler")
     if isinstance(scheduler, dict) and "algorithm" in scheduler and "algorithms" not in scheduler:

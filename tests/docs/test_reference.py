@@ -18,8 +18,9 @@ from rainbow.models.job import Answer, AnswerStatus, Dispatch, JobEvent, RejectC
 from rainbow.models.wire import parse
 
 REFERENCE = ROOT / "docs" / "reference"
-PAGES: Mapping[str, Callable[[], str]] = runpy.run_path(str(ROOT / "docs" / "generate.py"))["PAGES"]
-DOCUMENT: dict[str, Any] = runpy.run_path(str(ROOT / "docs" / "asyncapi.py"))["document"]()
+GENERATE = runpy.run_path(str(ROOT / "docs" / "generate.py"))
+PAGES: Mapping[str, Callable[[], str]] = GENERATE["PAGES"]
+DOCUMENT: dict[str, Any] = GENERATE["asyncapi"].document()
 MESSAGES = (REFERENCE / "messages.md").read_text()
 
 
