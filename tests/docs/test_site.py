@@ -8,7 +8,10 @@ import sys
 from pathlib import Path
 from urllib.parse import urlsplit
 
+import pytest
 from documents import ROOT
+
+from pictures import BROWSERS, browser_program
 
 #: A link to elsewhere in Markdown or reStructuredText, or a bare one in angle brackets; not what stands in code.
 _LINK = re.compile(r"\]\((https?:[^)\s]*)\)|<(https?:[^>\s]*)>|^\[[^]]+\]: (https?:\S+)", re.MULTILINE)
@@ -30,28 +33,41 @@ def test_links_to_elsewhere_are_well_formed() -> None:
         assert not link.endswith((".", ",", ";", ":")), f"{page}: {link} ends with punctuation"
 
 
-def test_the_site_builds_and_loads_nothing_from_elsewhere(tmp_path: Path) -> None:
-    command = [
-        sys.executable,
-        "-m",
-        "sphinx",
-        "-q",
-        "-W",
-        "--keep-going",
-        "-c",
-        "docs/site",
-        "-d",
-        str(tmp_path / "trees"),
-    ]
-    done = subprocess.run(
-        [*command, "-b", "html", "docs", str(tmp_path / "site")], cwd=ROOT, capture_output=True, text=True, timeout=280
-    )
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The site, built without a warning."""
+    folder = tmp_path_factory.mktemp("site")
+    options = ["-q", "-W", "--keep-going", "-c", "docs/site", "-d", str(folder / "trees"), "-b", "html"]
+    command = [sys.executable, "-m", "sphinx", *options, "docs", str(folder / "html")]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=280)
     assert done.returncode == 0, done.stderr
-    pages = list((tmp_path / "site").rglob("*.html"))
-    built = {str(page.relative_to(tmp_path / "site").with_suffix("")) for page in pages}
+    return folder / "html"
+
+
+def test_the_site_builds_and_loads_nothing_from_elsewhere(site: Path) -> None:
+    pages = list(site.rglob("*.html"))
+    built = {str(page.relative_to(site).with_suffix("")) for page in pages}
     written = {str(page.relative_to(ROOT / "docs").with_suffix("")) for page in (ROOT / "docs").rglob("*.md")}
     assert written <= built
     for page in pages:
         loaded = re.findall(r'<(?:script|link|img)[^>]+(?:src|href)="(https?:[^"]+)"', page.read_text())
         assert not loaded, f"{page.name} loads {loaded}"
-        assert '<meta name="viewport"' in page.read_text()
+
+
+def test_the_site_is_readable_on_a_phone(site: Path) -> None:
+    """No page is wider than the screen: what is wide scrolls by itself."""
+    sync_api = pytest.importorskip("playwright.sync_api")
+    program = browser_program()
+    if program is None:
+        pytest.skip(f"no browser: install one of {', '.join(BROWSERS)}")
+    wide: dict[str, int] = {}
+    with sync_api.sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=program, args=["--no-sandbox"], timeout=120_000)
+        page = browser.new_context(viewport={"width": 390, "height": 800}).new_page()
+        for file in sorted(site.rglob("*.html")):
+            page.goto(file.as_uri())
+            width = page.evaluate("document.documentElement.scrollWidth")
+            if width > 390:
+                wide[file.name] = width
+        browser.close()
+    assert not wide
