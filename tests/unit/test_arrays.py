@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from rainbow import codec
 from rainbow.errors import InvalidInput
 from rainbow.jobspec import read
 from rainbow.jobspec.flux.elements import for_element
@@ -145,13 +146,12 @@ def test_how_far_an_array_is_goes_with_its_message() -> None:
     progress = Progress(array, epoch=7)
     assert progress.following(4) == [(0, 0), (1, 2), (2, 4), (3, 6)]
     progress.took(4)
-    progress.ended(1, "failed")
-    progress.ended(0, "completed")
-    progress.exit_code = 3
-    read = of_route(array, progress.as_route())
-    assert (read.next, read.sent, read.epoch, read.exit_code) == (4, 4, 7, 3)
+    progress.ended(1, ("failed", 3))
+    progress.ended(0, ("completed", 0))
+    read = of_route(array, codec.decode(codec.encode_msgpack(progress.as_route()), codec.MSGPACK))
+    assert (read.next, read.sent, read.epoch) == (4, 4, 7)
     assert read.open == progress.open == {2: 4, 3: 6}
-    assert [read.ends.get(position) for position in range(4)] == ["completed", "failed", None, None]
+    assert [read.ends.get(position) for position in range(4)] == [("completed", 0), ("failed", 3), None, None]
     assert len(read.ends) == 2
 
 
@@ -177,9 +177,21 @@ def test_ends_that_are_too_many_to_tell_apart() -> None:
     """A million, each ended in one of three ways by chance, do not fit a header: that they ended does."""
     chance, ends = random.Random(3), Ends()
     for position in range(1_000_000):
-        ends.add(position, chance.choice(("completed", "failed", "cancelled")))
-    states, packed = ends.packed()
+        ends.add(position, (chance.choice(("completed", "failed", "cancelled")), None))
+    kinds, packed = ends.packed()
     assert len(packed) < 80_000
-    read = Ends(states, packed, 1_000_000)
+    read = Ends(kinds, packed, 1_000_000)
     assert len(read) == 1_000_000
-    assert read.get(999_999) == "lost"
+    assert read.get(999_999) == ("lost", None)
+
+
+def test_ends_with_more_exit_codes_than_are_kept() -> None:
+    ends = Ends()
+    for code in range(256):
+        ends.add(code, ("failed", code))
+        ends.add(256 + code, ("completed", 0))
+    read = Ends(*ends.packed(), 1000)
+    assert read.get(0) == ("failed", 0)
+    assert read.get(255) == ("failed", None)
+    assert read.get(511) == ("completed", 0)
+    assert len(read) == 512

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import zlib
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
@@ -17,37 +17,44 @@ from rainbow.models.arrays import Array
 
 #: Bytes of packed ends that go into the header of a message, at most: brokers take headers of up to 128 KiB.
 _MOST = 80_000
+#: How an element ended: its state and exit code.
+End = tuple[str, int | None]
 #: How an element is taken to have ended where that does not fit: all that is known then is that it has.
-_UNCERTAIN = "lost"
+_UNCERTAIN: End = ("lost", None)
+#: Of so many ends the exit codes are kept: a byte says which end it is, and has room for each state without one.
+_WITH_CODES = 200
 
 
 class Ends:
-    """The elements that have ended, by position, and in which state. One byte for each, up to the last of them."""
+    """The elements that have ended, by position, and how. One byte for each, up to the last of them."""
 
-    def __init__(self, states: Iterable[str] = (), packed: bytes = b"", size: int = 0) -> None:
-        self._states = list(states)
-        self._codes = bytearray(zlib.decompressobj().decompress(packed, size)) if packed and size else bytearray()
+    def __init__(self, kinds: Iterable[Sequence[Any]] = (), packed: bytes = b"", size: int = 0) -> None:
+        self._kinds: list[End] = [(state, code) for state, code in kinds]
+        self._marks = bytearray(zlib.decompressobj().decompress(packed, size)) if packed and size else bytearray()
 
     def __len__(self) -> int:
-        return len(self._codes) - self._codes.count(0)
+        return len(self._marks) - self._marks.count(0)
 
-    def get(self, position: int) -> str | None:
-        code = self._codes[position] if position < len(self._codes) else 0
-        return self._states[code - 1] if code else None
+    def get(self, position: int) -> End | None:
+        mark = self._marks[position] if position < len(self._marks) else 0
+        return self._kinds[mark - 1] if mark else None
 
-    def add(self, position: int, state: str) -> None:
-        if state not in self._states:
-            self._states.append(state)
-        if position >= len(self._codes):
-            self._codes.extend(bytes(position + 1 - len(self._codes)))
-        self._codes[position] = 1 + self._states.index(state)
+    def add(self, position: int, end: End) -> None:
+        if end not in self._kinds:
+            if len(self._kinds) >= _WITH_CODES:
+                end = (end[0], None)
+            if end not in self._kinds:
+                self._kinds.append(end)
+        if position >= len(self._marks):
+            self._marks.extend(bytes(position + 1 - len(self._marks)))
+        self._marks[position] = 1 + self._kinds.index(end)
 
-    def packed(self) -> tuple[list[str], bytes]:
+    def packed(self) -> tuple[list[End], bytes]:
         """The arguments of the constructor."""
-        packed = zlib.compress(bytes(self._codes))
+        packed = zlib.compress(bytes(self._marks))
         if len(packed) <= _MOST:
-            return self._states, packed
-        return [_UNCERTAIN], zlib.compress(bytes(map(bool, self._codes)))
+            return self._kinds, packed
+        return [_UNCERTAIN], zlib.compress(bytes(map(bool, self._marks)))
 
 
 @dataclass(slots=True, eq=False)
@@ -60,7 +67,6 @@ class Progress:
         open: Position -> index, of those that were sent and are not known to have ended.
         epoch: Of the store, for which all this holds.
         restored: The store lost its data since the array began: its counts do not say which positions were sent.
-        exit_code: The largest one that is known.
     """
 
     array: Array
@@ -70,7 +76,6 @@ class Progress:
     open: dict[int, int] = field(default_factory=dict)
     epoch: int = 0
     restored: bool = False
-    exit_code: int | None = None
 
     @property
     def sent(self) -> int:
@@ -82,9 +87,9 @@ class Progress:
         self.open.update(self.numbered(range(self.next, position)))
         self.next = max(self.next, position)
 
-    def ended(self, position: int, state: str) -> None:
+    def ended(self, position: int, end: End) -> None:
         self.open.pop(position, None)
-        self.ends.add(position, state)
+        self.ends.add(position, end)
 
     def following(self, most: int) -> list[tuple[int, int]]:
         """The next `most` to be sent at most, by position and index, of one run: `took` says how many were."""
@@ -107,14 +112,13 @@ class Progress:
 
     def as_route(self) -> dict[str, Any]:
         """What goes with the message: see `of_route`. One with gaps is compared with the store again."""
-        states, packed = self.ends.packed()
+        kinds, packed = self.ends.packed()
         return {
             "released": self.gaps[0].start if self.gaps else self.next,
             "array": {
                 "epoch": 0 if self.gaps else self.epoch,
                 "restored": self.restored,
-                "exit_code": self.exit_code,
-                "states": states,
+                "ends": kinds,
                 "ended": packed,
             },
         }
@@ -126,10 +130,9 @@ def of_route(array: Array, route: Mapping[str, Any]) -> Progress:
     kept = route.get("array") or {}
     progress = Progress(
         array,
-        ends=Ends(kept.get("states", ()), kept.get("ended", b""), array.size),
+        ends=Ends(kept.get("ends", ()), kept.get("ended", b""), array.size),
         epoch=kept.get("epoch", 0),
         restored=kept.get("restored", False),
-        exit_code=kept.get("exit_code"),
     )
     progress.next = min(array.size, route.get("released", 0))
     for position, index in enumerate(islice(array.indices(0), progress.next)):

@@ -30,14 +30,13 @@ class Restoring:
         self._position = 0
         self._last = -1
         self._runs: list[range] = []
-        self._exit_code = progress.exit_code
 
-    def step(self, record: JobRecord, now: float) -> bool:
-        """Look at some more elements. Returns whether that were all. `record` is the array's."""
+    def step(self, now: float) -> bool:
+        """Look at some more elements. Returns whether that were all."""
         progress = self._progress
         end = min(self._position + _STEP, progress.array.size)
         for start in range(self._position, end, _BATCH):
-            self._compare(range(start, min(start + _BATCH, end)), record, now)
+            self._compare(range(start, min(start + _BATCH, end)), now)
         self._position = end
         if end < progress.array.size:
             return False
@@ -47,22 +46,22 @@ class Restoring:
         progress.gaps.extend(run for run in self._runs if run.start < progress.next)
         return True
 
-    def _compare(self, run: range, record: JobRecord, now: float) -> None:
+    def _compare(self, run: range, now: float) -> None:
         progress, job = self._progress, self._job
         numbered = progress.numbered(run)
         records = self._store.jobs.get([element_id(job.id, index) for _, index in numbered])
         lost: list[JobEvent] = []
         for (position, index), found in zip(numbered, records, strict=True):
-            state = progress.ends.get(position)
+            end = progress.ends.get(position)
             progress.open.pop(position, None)
             if found is not None and known(found):
                 if found.terminal:
-                    progress.ended(position, found.state)
+                    progress.ended(position, (found.state, found.returncode))
                 else:
                     progress.open[position] = index
                 self._last = position
-            elif state is not None:
-                lost.append(self._end(index, state, record, now))
+            elif end is not None:
+                lost.append(self._end(index, *end, now))
                 self._last = position
             elif self._runs and self._runs[-1].stop == position:
                 self._runs[-1] = range(self._runs[-1].start, position + 1)
@@ -72,11 +71,9 @@ class Restoring:
             # Later, the store may have counted and forgotten it, as it does.
             self._store.jobs.record(lost)
 
-    def _end(self, index: int, state: str, record: JobRecord, now: float) -> JobEvent:
-        """How an element ended whose record the store has lost. The first failed one has the array's exit code."""
-        job, code = self._job, None
-        if state == "failed" and self._exit_code is not None and self._exit_code > (record.exit_code or 0):
-            code, self._exit_code = self._exit_code, None
+    def _end(self, index: int, state: str, code: int | None, now: float) -> JobEvent:
+        """The end of an element whose record the store has lost."""
+        job = self._job
         return JobEvent(
             id=element_id(job.id, index),
             attempt=1,

@@ -165,7 +165,7 @@ class Arrays(ListeningTask[dict[str, Entry]]):
             records = self._store.jobs.get([element_id(entry.job.id, index) for _, index in part])
             for (position, _), record in zip(part, records, strict=True):
                 if record is not None and record.terminal:
-                    progress.ended(position, record.state)
+                    progress.ended(position, (record.state, record.returncode))
         return len(progress.open) < before
 
     def _send_on(self, pending: PendingJob, message: Message, consumer: Consumer) -> None:
@@ -219,10 +219,9 @@ class Arrays(ListeningTask[dict[str, Entry]]):
             # Clusters report which elements they have, and had: they are counted again. Without any, all would fail.
             entry.look_at = now + _SOON
             return
-        if not self._restored(entry, record, now):
+        if not self._restored(entry, now):
             entry.look_at = now
             return
-        progress.exit_code = max((c for c in (progress.exit_code, record.exit_code) if c is not None), default=None)
         if not progress.restored:
             progress.move_to(counted)
         sent = max(progress.sent, counted)
@@ -235,7 +234,7 @@ class Arrays(ListeningTask[dict[str, Entry]]):
         if room > 0 and progress.sent < array.size:
             self._send_elements(entry, room, now)
 
-    def _restored(self, entry: Entry, record: JobRecord, now: float) -> bool:
+    def _restored(self, entry: Entry, now: float) -> bool:
         """Compare an array with what the store knows of it, if that has begun another epoch. Returns whether it is
         done: else more is to be done."""
         epoch = self._world.epoch
@@ -243,7 +242,7 @@ class Arrays(ListeningTask[dict[str, Entry]]):
             return True
         if entry.restoring is None or entry.restoring.epoch != epoch:
             entry.restoring = Restoring(self._store, entry.job, entry.progress, epoch, self._keep)
-        if not entry.restoring.step(record, now):
+        if not entry.restoring.step(now):
             return False
         entry.restoring = None
         return True
