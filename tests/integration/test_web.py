@@ -173,23 +173,6 @@ def test_the_jobspec_of_jobs_that_wait_or_are_refused(web: Web) -> None:
     assert web.api().get(f"/v1/jobs/{refused}[1]/jobspec").status_code == 404
 
 
-@pytest.mark.parametrize(
-    ("fields", "words"),
-    [
-        ({"dependency": f"afterok:{uuid.UUID(int=7)}"}, "no such job (or it is another user's)"),
-        ({"array": "0-999999999"}, "the array has 1000000000 elements: at most 1000000 are taken"),
-        ({"account": "chemistry"}, "the token does not cover account 'chemistry'"),
-    ],
-)
-def test_what_the_scheduler_refuses_is_said_of_the_job(web: Web, fields: dict[str, str], words: str) -> None:
-    """The request is taken before anybody has looked at it: why it is no job, its record says."""
-    job = str(uuid.uuid4())
-    assert web.api().post("/v1/jobs", json={**JOB, "id": job, **fields}).status_code == 202
-    record = web.ended(job)
-    assert record["state"] in ("invalid", "denied", "unsatisfiable")
-    assert words in record["detail"]
-
-
 def test_jobs_page_by_page(web: Web) -> None:
     answer = web.api().post("/v1/jobs", json={"jobs": [{**JOB, "name": "paged"}] * 7})
     ids = {job["id"] for job in answer.json()["jobs"]}

@@ -177,7 +177,7 @@ PROGRAM = textwrap.dedent(
     if step != "none":
         owner, name, when = step.split(".")
         dying(broker if owner == "broker" else store.clusters, name, when)
-    print("ready", flush=True)
+    sys.stdout.write("ready\\n"); sys.stdout.flush()
     while True:
         time.sleep(1)
     """
