@@ -230,33 +230,29 @@ class Client(Clusters):
         cluster; what was recorded of it (`source` ``tail``) where that cannot be asked. Raises NotFound.
         """
         [job_id] = plain([job_id])
-        missing: NotFound | None = None
-        for token in self._credentials.for_jobs():
-            fields = {"id": job_id, "stdout": stdout, "stderr": stderr, "limit": limit}
-            try:
-                piece = parse(Output, self._connection.call("logs", token, timeout, **fields))
-            except NotFound as exc:  # another token may be the one that submitted it
-                missing = exc
-                continue
-            except TimedOut:
-                return self._recorded_output(job_id, "its cluster does not answer")
-            return piece if piece.source == "job" else self._recorded_output(job_id, piece.detail)
-        raise missing or NotFound(f"no job {job_id} (or it is another user's)")
+        try:
+            asked = self._ask_of("logs", job_id, timeout, stdout=stdout, stderr=stderr, limit=limit)
+            piece = parse(Output, asked)
+        except TimedOut:
+            return self._recorded_output(job_id, "its cluster does not answer")
+        return piece if piece.source == "job" else self._recorded_output(job_id, piece.detail)
 
     def jobspec(self, job_id: str) -> dict[str, Any]:
         """What was submitted as a job. Raises NotFound also where it is not kept (`store.jobspec_bytes`)."""
         [job_id] = plain([job_id])
+        found: dict[str, Any] | None = self._ask_of("jobspec", job_id)["jobspec"]
+        if found is None:
+            raise NotFound(f"the jobspec of job {job_id} is not kept: it was too large, or is lost")
+        return found
+
+    def _ask_of(self, op: str, job_id: str, timeout: float | None = None, **fields: Any) -> dict[str, Any]:
+        """The answer to a question about a job, with the token of its submitter. Raises NotFound."""
         missing = NotFound(f"no job {job_id} (or it is another user's)")
         for token in self._credentials.for_jobs():
             try:
-                document = self._connection.call("jobspec", token, id=job_id)["jobspec"]
+                return self._connection.call(op, token, timeout, id=job_id, **fields)
             except NotFound as exc:  # another token may be the one that submitted it
                 missing = exc
-                continue
-            if document is None:
-                raise NotFound(f"the jobspec of job {job_id} is not kept: it was too large, or is lost")
-            found: dict[str, Any] = document
-            return found
         raise missing
 
     def _recorded_output(self, job_id: str, why: str | None) -> Output:

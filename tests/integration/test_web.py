@@ -18,6 +18,7 @@ import pytest
 from openapi_spec_validator import validate
 
 from agentrig import Agents
+from rainbow.models.job import TERMINAL
 from rainbow.settings import Settings
 from rig import Rig, eventually
 from webserver import serve
@@ -58,7 +59,7 @@ class Web:
 
         def look() -> dict[str, Any] | None:
             record: dict[str, Any] = api.get(f"/v1/jobs/{job}").json()
-            return record if record.get("state") in ("completed", "failed", "cancelled", "unsatisfiable") else None
+            return record if record.get("state") in TERMINAL else None
 
         return eventually(look, 60)
 
@@ -171,6 +172,23 @@ def test_the_jobspec_of_jobs_that_wait_or_are_refused(web: Web) -> None:
         web.api().post(f"/v1/jobs/{job}/cancel")
         web.ended(job)
     assert web.api().get(f"/v1/jobs/{refused}[1]/jobspec").status_code == 404
+
+
+@pytest.mark.parametrize(
+    ("fields", "state", "words"),
+    [
+        ({"dependency": f"afterok:{uuid.UUID(int=7)}"}, "invalid", "no such job (or it is another user's)"),
+        ({"array": "0-999999999"}, "invalid", "the array has 1000000000 elements: at most 1000000 are taken"),
+        ({"account": "chemistry"}, "denied", "the token does not cover account 'chemistry'"),
+    ],
+)
+def test_the_record_says_why_the_scheduler_refuses(web: Web, fields: dict[str, str], state: str, words: str) -> None:
+    """The request is taken before a scheduler has looked at it: why it is no job, its record says."""
+    job = str(uuid.uuid4())
+    assert web.api().post("/v1/jobs", json={**JOB, "id": job, **fields}).status_code == 202
+    record = web.ended(job)
+    assert record["state"] == state
+    assert words in record["detail"]
 
 
 def test_jobs_page_by_page(web: Web) -> None:

@@ -73,7 +73,7 @@ class Parameters:
     Raises InvalidSettings at once for a URL or TLS files that cannot work.
 
     Attributes:
-        hint: What may be wrong where a broker lets nobody in and does not say why; empty if nothing is known.
+        hint: What may be wrong when a broker ends a login without a reason; empty if nothing is known.
     """
 
     def __init__(self, options: ConnectOptions) -> None:
@@ -86,7 +86,7 @@ class Parameters:
         if options.tls is not None and not all(encrypted):
             raise InvalidSettings("TLS files are given, but the broker URL says amqp://: use amqps://")
         context = _tls_context(options) if any(encrypted) else None
-        # TLS 1.3 has a client without a certificate find its connection ended, often without a word why.
+        # With TLS 1.3 a client without a certificate may see its connection closed without a reason.
         bare = context is not None and (options.tls is None or options.tls.cert is None)
         self.hint = f" ({_NO_CERTIFICATE})" if bare else ""
         self.endpoints = [self._endpoint(p, context) for p in parts]

@@ -91,3 +91,12 @@ def to_submitter(pending: PendingJob, body: Mapping[str, Any]) -> Message:
     """`body` as an answer to the address that came with a submission. An address that is gone loses nothing."""
     correlation = pending.correlation_id or pending.id
     return Message("", pending.reply_to or "", codec.encode_json(body), correlation_id=correlation, mandatory=False)
+
+
+def first_answers(jobs: Sequence[PendingJob], records: Sequence[JobRecord]) -> list[Message]:
+    """What their submitters were told of these jobs before, for those who wait for an answer again."""
+    return [
+        to_submitter(pending, first_answer(pending.id, record))
+        for pending, record in zip(jobs, records, strict=True)
+        if pending.reply_to
+    ]

@@ -19,7 +19,7 @@ from rainbow.brokers.base import Consumer, Delivery, Message, Receipt
 from rainbow.models.dependencies import DEPENDENCY, written
 from rainbow.models.job import JobEvent, JobRecord
 from rainbow_workers.events import news, recorded_events, stands
-from rainbow_workers.scheduling.answers import answer, first_answer, happened, to_submitter
+from rainbow_workers.scheduling.answers import answer, first_answers, happened, to_submitter
 from rainbow_workers.scheduling.awaiting import Awaiting, Entry
 from rainbow_workers.scheduling.decide import Decision, Job
 from rainbow_workers.scheduling.listening import HELD_MOST, ListeningTask, Parts
@@ -118,13 +118,10 @@ class Dependents(ListeningTask[Awaiting]):
 
     def _answer_again(self, jobs: Sequence[PendingJob], consumer: Consumer) -> None:
         """Their submitters sent them twice: they wait already."""
-        records = self._store.jobs.get([p.id for p in jobs])
-        answers: list[Message] = []
-        for pending, record in zip(jobs, records, strict=True):
-            if pending.reply_to:
-                known = record or JobRecord(id=pending.id, state="submitted")
-                answers.append(to_submitter(pending, first_answer(pending.id, known)))
-        self._broker.publish(answers).then(lambda _: consumer.ack([p.delivery for p in jobs]))
+        found = self._store.jobs.get([p.id for p in jobs])
+        records = [r or JobRecord(id=p.id, state="submitted") for p, r in zip(jobs, found, strict=True)]
+        deliveries = [p.delivery for p in jobs]
+        self._broker.publish(first_answers(jobs, records)).then(lambda _: consumer.ack(deliveries))
 
     # -- looking --------------------------------------------------------------------------------------------
 

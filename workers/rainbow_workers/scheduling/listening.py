@@ -19,7 +19,7 @@ from rainbow_workers.stores.base import Store
 from rainbow_workers.worker import Task
 
 #: Seconds that one wait for news lasts at most: new arrivals are taken in between.
-_LISTEN = 0.1
+LISTEN = 0.1
 #: Seconds that a delivery is held: RabbitMQ ends a channel that holds one for 30 minutes (`consumer_timeout`).
 HELD_MOST = 600.0
 
@@ -88,7 +88,7 @@ class ListeningTask(Task, Generic[W]):
     def ready(self) -> None:
         self._sync.follow()
         if self._window and not self._moved:
-            self._since, self._moved = self._store.dependencies.moved(self._since, _LISTEN, arrays=self.arrays)
+            self._since, self._moved = self._store.dependencies.moved(self._since, LISTEN, arrays=self.arrays)
 
     def handle(self, deliveries: Sequence[Delivery], consumer: Consumer) -> None:
         if consumer is not self._consumer:

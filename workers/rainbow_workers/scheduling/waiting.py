@@ -22,14 +22,14 @@ from rainbow_workers.audit import Audit
 from rainbow_workers.clusters.cache import ClusterCache
 from rainbow_workers.clusters.depth import DepthPolicy
 from rainbow_workers.clusters.sync import CacheSync
-from rainbow_workers.scheduling.answers import first_answer, to_submitter
+from rainbow_workers.scheduling.answers import first_answers
 from rainbow_workers.scheduling.contention import Contention
 from rainbow_workers.scheduling.decide import Decider
 from rainbow_workers.scheduling.dispatcher import Dispatcher
 from rainbow_workers.scheduling.fair_share import FairShare
 from rainbow_workers.scheduling.lanes import Lanes
 from rainbow_workers.scheduling.limits import Limits
-from rainbow_workers.scheduling.listening import HELD_MOST
+from rainbow_workers.scheduling.listening import HELD_MOST, LISTEN
 from rainbow_workers.scheduling.outgoing import Outgoing
 from rainbow_workers.scheduling.pending_job import PendingJob, note_submission, of_two
 from rainbow_workers.scheduling.publishing import revoked
@@ -44,8 +44,6 @@ log = logging.getLogger(__name__)
 
 #: Jobs given back in one message batch.
 _BATCH = 500
-#: Seconds that one wait for a change lasts at most: new arrivals are taken in between.
-_LISTEN = 0.1
 #: Seconds after which a full window in which nothing fits makes way for others in the queue: at first, and at most.
 _TURN_FIRST, _TURN_MOST = 1.0, 60.0
 #: The share of the window of a queue from which on jobs of others go elsewhere.
@@ -149,7 +147,7 @@ class WaitingRoom(Task):
         if not self.listens or self._changed():
             return
         left = self._window.next_due() - self._clock()
-        if left > 0 and self._store.clusters.wait(self._world.version, min(_LISTEN, left)):
+        if left > 0 and self._store.clusters.wait(self._world.version, min(LISTEN, left)):
             self._sync.refresh()
 
     def handle(self, deliveries: Sequence[Delivery], consumer: Consumer) -> None:
@@ -290,13 +288,8 @@ class WaitingRoom(Task):
     def _drop(self, jobs: Sequence[PendingJob], records: Sequence[JobRecord], consumer: Consumer) -> None:
         for pending in jobs:
             self._window.remove(pending)
-        answers = [
-            to_submitter(pending, first_answer(pending.id, record))
-            for pending, record in zip(jobs, records, strict=True)
-            if pending.reply_to
-        ]
         deliveries = [pending.delivery for pending in jobs]
-        self._broker.publish(answers).then(lambda _: consumer.ack(deliveries))
+        self._broker.publish(first_answers(jobs, records)).then(lambda _: consumer.ack(deliveries))
 
     def _give_way(self, consumer: Consumer, now: float) -> None:
         """Give back what was held for long; and all of a full window in which nothing fits, since others may."""

@@ -38,7 +38,7 @@ _WORDS = msgpack.packb(
     }
 )
 _FORM = b"1"
-#: How many kept jobspecs are known by the document that they were made of, and up to how many bytes each.
+#: How many documents are known with what they were made into, and up to how many bytes each when packed.
 _KNOWN, _SMALL = 1024, 4096
 #: Larger than so many times the bound when packed: compressing it is not tried.
 _AT_MOST = 8
@@ -67,8 +67,9 @@ class Jobspecs:
             known = self._known.get(id(document))
         if known is not None:
             return known[1]
-        made = _pack(document, self._limit)
-        if made is None or len(made.packed) <= _SMALL:
+        packed = _packed(document)
+        made = None if packed is None else _compressed(packed, self._limit)
+        if packed is not None and len(packed) <= _SMALL:
             with self._lock:
                 # The document is kept with it: its id is of no other for as long.
                 self._known[id(document)] = document, made
@@ -77,11 +78,15 @@ class Jobspecs:
         return made
 
 
-def _pack(document: Mapping[str, Any], limit: int) -> Kept | None:
+def _packed(document: Mapping[str, Any]) -> bytes | None:
     try:
         packed: bytes = msgpack.packb(document, unicode_errors="surrogatepass")
     except (OverflowError, TypeError, ValueError):  # numbers that msgpack cannot hold
         return None
+    return packed
+
+
+def _compressed(packed: bytes, limit: int) -> Kept | None:
     if len(packed) > _AT_MOST * limit:
         return None
     compressor = zlib.compressobj(1, zdict=_WORDS)

@@ -1,7 +1,7 @@
 -- after:ID   hash: job that waits for ID -> 1; and '' -> the state in which ID ended, when it has
 -- moved      stream: `i` -> a job that started or ended while others waited for it, or ended while it waited itself
 -- ARGV: rank of ended states, seconds that a key lives after the last look, {{id, user, {id of another job, ...}}, ...}.
--- Gives {{{state, started, ended} or false, ...}, ...}.
+-- Returns {{{state, started, ended} or false, ...}, ...}.
 local ENDED, ttl = tonumber(ARGV[1]), ARGV[2]
 local dependents = cmsgpack.unpack(ARGV[3])
 local ids, seen = {}, {}

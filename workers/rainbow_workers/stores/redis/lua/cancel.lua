@@ -1,6 +1,6 @@
 -- cancels:BY       sorted set: id -> when the mark on it is forgotten, of the unknown jobs whose cancel BY asked for
 -- ARGV: ids, how long to remember the cancel of an unknown job, rank of ended states, how many of these of one asker, who
--- asks ('' for anyone; missing: unknown jobs are not marked, and all known ones are). Gives {record or false, ...}.
+-- asks ('' for anyone; missing: unknown jobs are not marked, and all known ones are). Returns {record or false, ...}.
 local ids, out = cmsgpack.unpack(ARGV[1]), {}
 local ENDED, MOST, by = tonumber(ARGV[3]), tonumber(ARGV[4]), ARGV[5]
 local gone_at = now + tonumber(ARGV[2])

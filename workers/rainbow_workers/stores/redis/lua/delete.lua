@@ -32,7 +32,7 @@ end
 write_marks()
 if gone then
   call('ZADD', P .. 'deleted', int(version), name)
-  -- Who was last here before the oldest forgotten deletion would not hear of it: that reader starts anew.
+  -- A reader that was last here before the oldest forgotten deletion would not hear of it: it reads everything again.
   while call('ZCARD', P .. 'deleted') > bound do
     local oldest = call('ZRANGE', P .. 'deleted', 0, 0, 'WITHSCORES')
     call('ZREM', P .. 'deleted', oldest[1])

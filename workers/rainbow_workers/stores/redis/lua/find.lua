@@ -1,6 +1,6 @@
 -- ARGV: {state or false, whether it is one of an ended job, cluster or false, user or false, {state of ended jobs, ...},
 -- array whose elements are meant or false, text that its id, name, user or detail has in it or false},
--- time and id of the job to begin after (empty: begin with the newest), how many to look at, how many are wanted. Gives
+-- time and id of the job to begin after (empty: begin with the newest), how many to look at, how many are wanted. Returns
 -- {{time of the first event, ...}, {record, ...}, {time, id} of the last one that was looked at or false if there are no
 -- more, how many were looked at}, newest first.
 local filters = cmsgpack.unpack(ARGV[1])

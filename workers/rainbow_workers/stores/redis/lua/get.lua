@@ -1,4 +1,4 @@
--- ARGV: ids. Gives {{record, history, answer or false, what that says beside or false} or false, ...}.
+-- ARGV: ids. Returns {{record, history, answer or false, what that says beside or false} or false, ...}.
 local ids = cmsgpack.unpack(ARGV[1])
 load(ids)
 local out = {}

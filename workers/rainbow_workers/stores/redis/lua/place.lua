@@ -1,8 +1,9 @@
--- Assign jobs that nobody knows yet, which nearly all are: what to write comes ready, so that nothing is read into Lua.
+-- Assign jobs that the store does not know yet, as nearly all are: what to write comes ready, so that nothing is read
+-- into Lua.
 -- ARGV: call id, since, seconds reserved, batch {{job key, ...}, {job key, what it holds, ...}, {score, id, ...},
 -- {{index, {score, id, ...}}, ...}, {reservation, demand, ...}, {cluster, ...}, {nodes, cores, gpus, ...}, {digest ->
 -- count}, {digest -> text}, {cluster -> {nodes, cores, gpus in all}, of those that must have room now}, {field of the
--- tally -> count}, {array -> how many elements of it}}. Gives {1,
+-- tally -> count}, {array -> how many elements of it}}. Returns {1,
 -- changes}; {0, changes} when one has none, and nothing is done; false, and nothing is done, when it is not so simple:
 -- `assign` is to be called instead.
 local keys, jobs_, scores, indexes, demands, names, sums, counts, looked, totals, tallies, arrays =

@@ -1,4 +1,4 @@
--- ARGV: name, record, registration, "1" when one is expected, that one. Gives 1, or 0 for a conflict.
+-- ARGV: name, record, registration, "1" when one is expected, that one. Returns 1, or 0 for a conflict.
 local name, record = ARGV[1], ARGV[2]
 local current = call('HGET', P .. 'registrations', name)
 if current and call('HGET', P .. 'clusters', name) == record then return 1 end

@@ -2,7 +2,8 @@
 -- fields, answer or false, entry, whether it ends the reservation, whether it is of a job that never ran, cluster of the
 -- sender or false, its registration, whether it proved that the attempt is its own, whether the state says that the job
 -- started, whether it waits to be confirmed, digest of the jobspec or false}, ...}, how many that moved are told of (see
--- await.lua), {digest -> text}. Gives {a letter each: 1 applied, 0 not, F refused, {record, ...}, {{address, ...} or false, ...}}.
+-- await.lua), {digest -> text}. Returns {letters of the results: 1 applied, 0 not, F refused; {record, ...},
+-- {{address, ...} or false, ...}}.
 local MOST_MOVED = ARGV[7]
 local BEGUN = {accepted = true, running = true}
 local HOLDABLE = {submitted = true, rejected = true}
@@ -58,7 +59,7 @@ for i, e in ipairs(events) do
   elseif not says then
     applied[i] = 'F'
   else
-    -- Whoever names the id of somebody else's job says nothing about that job.
+    -- An event under the id of another user's job changes nothing of that job.
     local foreign = known and r.user and fields.user and r.user ~= fields.user
     if e[10] and not foreign then
       local where = e[12] or known and r.attempt == attempt and r.cluster or fields.cluster

@@ -14,7 +14,7 @@
 -- Beside the fields of JobRecord, a record has `rank` (of its state), `created`, `gone_at`, `looked`, `spec`, `held` (the
 -- job waits to be confirmed before it starts), `registration` (the
 -- one that the attempt was assigned to; empty: none) and `earlier` (registration -> the newest attempt that it had
--- before). One without `state` is of a job nobody knows, whose cancel was asked for: `by` says by whom (a set); or of an
+-- before). One without `state` is of an unknown job, whose cancel was asked for: `by` says by whom (a set); or of an
 -- array of which only elements are known.
 local jobs, touched = {}, {}
 local adds, removals = {}, {}
@@ -161,7 +161,7 @@ local function load(ids)
   write_indexes()
 end
 
--- The job changed: to be written, and packed anew for whoever asks.
+-- The job changed: to be written, and to be packed again when it is asked for.
 local function touch(job)
   job.packed = nil
   if not job.touched then

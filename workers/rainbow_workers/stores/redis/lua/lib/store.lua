@@ -1,6 +1,6 @@
 -- The prefix, the clock, and the counter of changes. Comes first in every script.
 --
--- meta       hash: `version` (counts writes), `first` (the version below which nobody knows enough), `run`, `epoch` (the
+-- meta       hash: `version` (counts writes), `first` (a reader with an older version has to read everything), `run`, `epoch` (the
 --            version at which the data was created or may have lost writes), `epoch_at`, `lost` (1: it may have)
 -- changed    sorted set: part -> version at which it last changed; parts are `c:NAME` (record), `s:NAME` (state),
 --            `r:NAME` (sum of reservations), `g` (groups), `v` (revocations)
