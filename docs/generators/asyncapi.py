@@ -10,12 +10,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, get_args
 
 from pydantic import BaseModel
-from pydantic.json_schema import models_json_schema
 
+from generators import models
 from rainbow import topology
 from rainbow.codec import JSON, MSGPACK
-from rainbow.models.control import AgentCommand, AnyRequest, ControlReply
-from rainbow.models.job import RETRYABLE_REJECTS, TERMINAL, Answer, Dispatch, JobEvent, JobRecord, SubmitRequest
+from rainbow.models.control import AgentCommand, ControlReply
+from rainbow.models.job import Answer, Dispatch, JobEvent, SubmitRequest
 from rainbow.models.wire import VERSION
 from rainbow.security import signing
 
@@ -23,33 +23,6 @@ Document = dict[str, Any]
 
 #: Stands for a cluster's name where the topology wants one.
 _CLUSTER = "CLUSTER"
-_REQUESTS: tuple[type[BaseModel], ...] = get_args(AnyRequest)
-_MODELS: tuple[type[BaseModel], ...] = (
-    SubmitRequest,
-    Answer,
-    Dispatch,
-    JobEvent,
-    JobRecord,
-    *_REQUESTS,
-    ControlReply,
-    AgentCommand,
-)
-_TIME: Document = {
-    "description": "RFC 3339, or seconds since 1970.",
-    "anyOf": [{"type": "string", "format": "date-time"}, {"type": "number"}],
-}
-_ALGORITHM: Document = {
-    "description": "A plugin by name, or with its options.",
-    "anyOf": [{"type": "string", "maxLength": 1024}, {"$ref": "#/components/schemas/Algorithm"}],
-}
-#: Fields whose validators take more than their type says, which pydantic cannot see.
-_WIDER: Mapping[tuple[str, str], Document] = {
-    ("SubmitRequest", "expires"): _TIME,
-    ("SubmitRequest", "begin_time"): _TIME,
-    ("SubmitRequest", "match"): _ALGORITHM,
-    ("SubmitRequest", "selection"): _ALGORITHM,
-    ("SubmitRequest", "id"): {"type": "string", "format": "uuid"},
-}
 
 
 def document() -> Document:
@@ -86,7 +59,7 @@ def document() -> Document:
                 }
             },
             "messages": dict(_messages()),
-            "schemas": _schemas(),
+            "schemas": models.schemas(),
         },
     }
 
@@ -154,8 +127,8 @@ def _channels() -> Iterator[tuple[str, Document]]:
             topology.CONTROL,
             "{op}",
             "Requests to the registrar.",
-            [_request_name(model) for model in _REQUESTS],
-            {"op": {"description": "The operation, as in the field `op`.", "enum": [_op(m) for m in _REQUESTS]}},
+            [_request_name(model) for model in models.REQUESTS],
+            {"op": {"description": "The operation, as in the field `op`.", "enum": [_op(m) for m in models.REQUESTS]}},
         ),
     )
     yield (
@@ -254,7 +227,7 @@ def _operations() -> Iterator[tuple[str, Document]]:
         "receiveEvents",
         _operation("receive", "events", ["jobEvents"], "The recorder keeps events in the records."),
     )
-    for model in _REQUESTS:
+    for model in models.REQUESTS:
         name = _request_name(model)
         yield (
             f"receive{name[:1].upper()}{name[1:]}",
@@ -333,7 +306,7 @@ def _messages() -> Iterator[tuple[str, Document]]:
             },
         },
     )
-    for model in _REQUESTS:
+    for model in models.REQUESTS:
         yield _request_name(model), _message(model)
     yield "controlReply", _message(ControlReply)
     yield "agentCommand", _message(AgentCommand, {signing.HEADER: signature, "rainbow-registration": registration})
@@ -394,40 +367,3 @@ def _schema_ref(name: str) -> Document:
 
 def _states() -> list[str]:
     return list(get_args(JobEvent.model_fields["state"].annotation))
-
-
-# -- schemas -------------------------------------------------------------------------------------------------
-
-
-def _schemas() -> Document:
-    """The models as JSON Schema, draft 7 as AsyncAPI has it."""
-    _, generated = models_json_schema(
-        [(model, "validation") for model in _MODELS], ref_template="#/components/schemas/{model}"
-    )
-    schemas: Document = {name: _draft7(generated["$defs"][name]) for name in sorted(generated["$defs"])}
-    for (model, field), wider in _WIDER.items():
-        schemas[model]["properties"][field] = {**wider}
-    schemas["JobEvent"]["properties"]["state"]["description"] = f"Ends: {', '.join(sorted(TERMINAL))}."
-    schemas["Reason"]["properties"]["code"]["description"] = (
-        f"The same cluster may be asked again after: {', '.join(sorted(RETRYABLE_REJECTS))}."
-    )
-    return schemas
-
-
-def _draft7(value: Any) -> Any:
-    """Without pydantic's titles, and with tuples as draft 7 writes them."""
-    if isinstance(value, list):
-        return [_draft7(item) for item in value]
-    if not isinstance(value, dict):
-        return value
-    out: Document = {}
-    for key, item in value.items():
-        if key == "title" and isinstance(item, str):
-            continue
-        if key == "properties":
-            out[key] = {name: _draft7(schema) for name, schema in item.items()}
-        elif key == "description":
-            out[key] = " ".join(str(item).split())
-        else:
-            out["items" if key == "prefixItems" else key] = _draft7(item)
-    return out

@@ -6,9 +6,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-import yaml
-
-from generators import asyncapi
+from generators import models
 
 SCHEMAS: Mapping[str, str] = {
     "submission": "SubmitRequest",
@@ -21,7 +19,7 @@ SCHEMAS: Mapping[str, str] = {
 
 def schema(name: str) -> str:
     """The JSON Schema of a message, with all that it refers to."""
-    known = yaml.safe_load(asyncapi.render())["components"]["schemas"]
+    known = models.schemas()
     used: dict[str, Any] = {}
 
     def inside(value: Any) -> Any:
