@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import inspect
-import runpy
 import sys
 from collections.abc import Iterator, Mapping
 from importlib.metadata import version
@@ -17,9 +16,9 @@ from typer.main import get_command
 
 from rainbow.helptext import plain
 
-_REFERENCE = runpy.run_path(str(Path(__file__).with_name("generate.py")))
-#: How the reference writes arguments.
-_argument = _REFERENCE["_argument"]
+sys.path.insert(0, str(Path(__file__).parent))
+
+from generators.cli import argument_name
 
 
 def pages() -> Iterator[tuple[str, str]]:
@@ -52,7 +51,7 @@ def _page(command: Any, path: str, children: Mapping[str, Any]) -> str:
     dashed = path.replace(" ", "-")
     arguments = [p for p in command.params if p.param_type_name == "argument"]
     options = [p for p in command.params if p.param_type_name == "option" and not p.hidden]
-    words = [path, "[OPTIONS]", *map(_argument, arguments), *(["COMMAND"] if children else [])]
+    words = [path, "[OPTIONS]", *map(argument_name, arguments), *(["COMMAND"] if children else [])]
     out = [
         f'.TH "{dashed.upper()}" "1" "" "rainbow {version("rainbow-hpc")}" "rainbow"',
         ".SH NAME",
@@ -66,7 +65,7 @@ def _page(command: Any, path: str, children: Mapping[str, Any]) -> str:
         out.append(".SH OPTIONS")
         for argument in arguments:
             if getattr(argument, "help", None):
-                out += [".TP", f".B {_text(_argument(argument))}", _text(argument.help)]
+                out += [".TP", f".B {_text(argument_name(argument))}", _text(argument.help)]
         for option in options:
             names = ", ".join([*option.opts, *option.secondary_opts])
             value = "" if getattr(option, "is_flag", False) else f" {option.metavar}"

@@ -57,10 +57,10 @@ def _command(command: Any, path: str, level: int) -> Iterator[str]:
     arguments = [p for p in command.params if p.param_type_name == "argument"]
     options = [p for p in command.params if p.param_type_name == "option" and "--help" not in p.opts]
     children = getattr(command, "commands", {})
-    words = [path, *(["[OPTIONS]"] if options else []), *(_argument(a) for a in arguments)]
+    words = [path, *(["[OPTIONS]"] if options else []), *(argument_name(a) for a in arguments)]
     yield f"```text\n{' '.join([*words, *(['COMMAND'] if children else [])])}\n```\n"
     yield _prose(command.help or "", getattr(command, "epilog", None) or "")
-    rows = [(f"`{_argument(a)}`", a.help or "") for a in arguments if getattr(a, "help", None)]
+    rows = [(f"`{argument_name(a)}`", a.help or "") for a in arguments if getattr(a, "help", None)]
     rows += [(_option(o), o.help or "") for o in options if not o.hidden]
     if rows:
         yield "| | |\n|---|---|\n" + "".join(f"| {cell(a)} | {cell(b)} |\n" for a, b in rows)
@@ -84,7 +84,7 @@ def _prose(text: str, epilog: str) -> str:
     return "\n\n".join(out) + "\n"
 
 
-def _argument(argument: Any) -> str:
+def argument_name(argument: Any) -> str:
     return str(argument.metavar or argument.name.upper())
 
 
