@@ -6,9 +6,14 @@ The header `x-death` is a list, newest first, with one entry for each pair of qu
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import logging
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, Literal
+
+from rainbow.brokers.base import Delivery
+
+log = logging.getLogger(__name__)
 
 Reason = Literal["rejected", "expired", "maxlen", "delivery_limit"]
 
@@ -64,6 +69,41 @@ def is_cycle(headers: Mapping[str, Any] | None, queue: str) -> bool:
         if death.get("queue") == queue:
             return True
     return False
+
+
+def is_forged(headers: Mapping[str, Any] | None) -> bool:
+    """Whether the sender wrote a history that RabbitMQ cannot add to.
+
+    RabbitMQ 3.10 reads `queue`, `reason` and `count` of each entry when it dead-letters a message at least once. Where
+    the header has another shape, the process that does it ends, is started again with the same message, and then its
+    supervisor ends for good: the node declares no queue of that kind until it is restarted.
+    """
+    found = (headers or {}).get("x-death", [])
+    return not isinstance(found, list) or not all(
+        isinstance(death, Mapping)
+        and isinstance(death.get("queue"), str)
+        and isinstance(death.get("reason"), str)
+        and type(death.get("count")) is int
+        for death in found
+    )
+
+
+def dead_lettered(deliveries: Sequence[Delivery], queue: str) -> tuple[list[Delivery], list[Delivery]]:
+    """Of deliveries that are refused: those that RabbitMQ may dead-letter, and those with a forged history.
+
+    The second ones are dropped, with an error in the log: RabbitMQ must not come to dead-letter them, and what has
+    such a header does not come from rainbow.
+    """
+    sound = [d for d in deliveries if not is_forged(d.headers)]
+    forged = [d for d in deliveries if is_forged(d.headers)] if len(sound) < len(deliveries) else []
+    for delivery in forged:
+        log.error(
+            "dropped a refused message of %s (%d bytes): its header x-death was not written by the broker, "
+            "and would end the broker's dead-lettering; find out who may write into that queue",
+            queue,
+            len(delivery.body),
+        )
+    return sound, forged
 
 
 def _deaths(headers: Mapping[str, Any]) -> list[dict[str, Any]]:

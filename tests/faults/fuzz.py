@@ -8,7 +8,8 @@ repeats the same messages. All the while:
 
 - no program ends;
 - the resident memory of each stays under `MEMORY`;
-- after each burst, a job of an honest user ends well within `SERVED` seconds.
+- after each burst, a job of an honest user ends well within `SERVED` seconds;
+- at the end, the broker still declares queues such as ours.
 """
 
 from __future__ import annotations
@@ -527,6 +528,8 @@ def fuzz(
     try:
         made.begin()
         made.run(seconds)
+        if not rabbit.server.takes_messages():
+            made.problems.append("the broker declares no queues such as ours any more")
         if made.problems:
             made.problems.append(made.site.logs())
     finally:

@@ -27,7 +27,7 @@ def test_no_message_ends_a_program(
     private_rabbitmq: Private[RabbitServer], private_redis: Private[RedisServer], tmp_path: Path
 ) -> None:
     seed = int(os.environ.get("FUZZ_SEED") or SEED)
-    seconds = float(os.environ.get("FUZZ_SECONDS") or 40.0)
+    seconds = float(os.environ.get("FUZZ_SECONDS") or 25.0)
     done = fuzz(tmp_path, private_rabbitmq, private_redis, seed=seed, seconds=seconds)
     assert not done.problems, f"FUZZ_SEED={seed} sends the same messages:\n" + "\n".join(done.problems)[:6000]
     assert sum(done.sent.values()) > 500

@@ -14,6 +14,7 @@ from rainbow.brokers.ack_tracker import BURST, LINGER, Outstanding
 from rainbow.brokers.base import REPLIES, Delivery, Message, QueueStats
 from rainbow.brokers.nack_reasons import reason, unknown
 from rainbow.brokers.topology_mismatch import WHAT_TO_DO, difference
+from rainbow.brokers.x_death import dead_lettered
 from rainbow.errors import (
     BrokerUnavailable,
     Denied,
@@ -203,9 +204,12 @@ class AmqpSession:
             self._burst_at = time.monotonic()
 
     def reject(self, deliveries: Sequence[Delivery]) -> None:
-        for d in self._mine(deliveries):
+        sound, forged = dead_lettered(self._mine(deliveries), self._queue)
+        for d in sound:
             if self._outstanding.remove(d.tag):
                 self._channel.basic_reject(d.tag, requeue=False)
+        if forged:
+            self.ack(forged)
 
     def requeue(self, deliveries: Sequence[Delivery]) -> None:
         for d in self._mine(deliveries):

@@ -23,6 +23,7 @@ from rainbow.brokers.rabbitmq.buffer import Buffer, delivery
 from rainbow.brokers.rabbitmq.incoming import Properties
 from rainbow.brokers.rabbitmq.loop import IoThread
 from rainbow.brokers.rabbitmq.wire import Connection, ack_frame, nack_frame
+from rainbow.brokers.x_death import dead_lettered
 from rainbow.errors import BadCredentials, RainbowError
 
 log = logging.getLogger(__name__)
@@ -80,7 +81,10 @@ class QueueConsumer:
         self._io.call(lambda: self._settle_acks(items))
 
     def reject(self, deliveries: Sequence[Delivery]) -> None:
-        self._refuse(deliveries, requeue=False)
+        sound, forged = dead_lettered(deliveries, self._queue)
+        self._refuse(sound, requeue=False)
+        if forged:
+            self.ack(forged)
 
     def requeue(self, deliveries: Sequence[Delivery]) -> None:
         self._refuse(deliveries, requeue=True)

@@ -21,6 +21,7 @@ from typing import Any
 import pika
 import pika.exceptions
 
+from rainbow.topology import Queue, QueueKind
 from servers.process import (
     START_LIMIT,
     VHOST_PREFIX,
@@ -94,8 +95,9 @@ class RabbitServer:
         return f"{self.parts.scheme}://{login}@{self.host}:{port or self.port}/{urllib.parse.quote(vhost, safe='')}"
 
     def takes_messages(self) -> bool:
-        """Whether new queues take messages. RabbitMQ 3.10 that was killed while it declared one may answer
-        541 to everything that has to do with quorum queues from then on, also after a restart.
+        """Whether new queues, such as ours, take messages. RabbitMQ 3.10 that was killed while it declared one may
+        answer 541 to everything that has to do with quorum queues from then on, also after a restart; and so does one
+        whose dead-lettering ended.
         """
         name = f"probe-{uuid.uuid4().hex}"
         parameters = pika.URLParameters(f"{self.vhost_url('/')}?blocked_connection_timeout=20&socket_timeout=20")
@@ -104,8 +106,10 @@ class RabbitServer:
                 channel = connection.channel()
                 channel.confirm_delivery()
                 channel.exchange_declare(name, "topic", durable=True)
-                for kind in ("classic", "quorum"):
-                    channel.queue_declare(f"{name}-{kind}", durable=True, arguments={"x-queue-type": kind})
+                kinds: tuple[QueueKind, ...] = ("classic", "quorum")
+                for kind in kinds:
+                    arguments = Queue("", dead_letter=name, kind=kind).arguments()
+                    channel.queue_declare(f"{name}-{kind}", durable=True, arguments=arguments)
                     channel.queue_bind(f"{name}-{kind}", name, kind)
                     channel.basic_publish(name, kind, b"?", mandatory=True)
                     channel.queue_delete(f"{name}-{kind}")
