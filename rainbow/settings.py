@@ -19,6 +19,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 from rainbow import paths
 from rainbow.errors import InvalidSettings
 from rainbow.models.images import AlgorithmSettings, CompatibilitySettings
+from rainbow.models.staging import StagingSettings
 from rainbow.models.waiting import WaitingSettings
 from rainbow.models.wire import ClusterName, explain
 from rainbow.security.bearer import TokenText
@@ -230,6 +231,7 @@ class Settings(_Section):
     agent: AgentSettings = AgentSettings()
     web: WebSettings = WebSettings()
     compatibility: CompatibilitySettings = CompatibilitySettings()
+    staging: StagingSettings = StagingSettings()
     token: TokenText | None = None
     token_file: Location | None = None
     keyring: Location = paths.config_home() / "rainbow" / "keys.json"
@@ -329,8 +331,7 @@ def _leaves(model: type[BaseModel], prefix: tuple[str, ...] = ()) -> Iterator[tu
 
 def _from_text(text: str, kind: Any) -> Any:
     """Lists and mappings are written as YAML in the environment; the rest is text that the model converts."""
-    args = [kind, *get_args(kind)]
-    if any(getattr(a, "__origin__", a) in (list, dict) for a in args):
+    if any(getattr(a, "__origin__", a) in (list, dict) for a in (kind, *get_args(kind))):
         import yaml
 
         try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import cast
 
@@ -18,6 +19,7 @@ from rainbow_agents.discovery import capacity, discover
 from rainbow_agents.executors.base import Capacity, Context, Executor, Listener
 from rainbow_agents.identity import Identity, Registration
 from rainbow_agents.registration.client import RegistrationClient
+from rainbow_agents.staging import StagingExecutor
 from rainbow_agents.state import private_folder
 
 Password = Callable[[], str]
@@ -68,7 +70,8 @@ class Factory:
             capacity=Capacity() if asks_flux else capacity(self.summary()),
             options=settings.options,
         )
-        return self._make_executor(context, listener)
+        staging, local = self.settings.staging, self.state_dir / "files" if settings.executor == "local" else None
+        return StagingExecutor(partial(self._make_executor, context), listener, staging, staging.folder or local)
 
     def broker(self, token: Callable[[], str | None]) -> Broker:
         """A connection to the broker; with `broker.oauth` the agent's own `token` opens it."""

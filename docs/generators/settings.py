@@ -127,6 +127,13 @@ MEANINGS: Mapping[str, str] = {
     "`cpu.vendor` are preferences of weight 1, all others needs, unless said otherwise.",
     "compatibility.required": "Refuse to submit a job whose image no source has.",
     "compatibility.platform": "Which image of several platforms: `linux/amd64`.",
+    "staging.places": "Places for files, by names that submitters and agents share: plugins of `rainbow.staging` with "
+    "their options.",
+    "staging.place": "The place that submitted jobs use; the only one, if left out.",
+    "staging.small": "Files of up to so many bytes travel in the job's message.",
+    "staging.folder": "Folder for the working directories of jobs with files, for agents: all nodes see it. Executor "
+    "`local` has one in its state folder.",
+    "staging.keep": "How long the working directory of a job is kept that did not complete.",
     "web.listen": "Address of `rainbow web`, `HOST:PORT`.",
     "web.cert": "PEM file with its certificate: with `web.key` it serves HTTPS.",
     "web.key": "PEM file with the key of the certificate.",

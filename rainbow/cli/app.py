@@ -34,6 +34,7 @@ _COMMANDS: Mapping[str, Entry] = {
     "wait": Entry("rainbow.cli.commands.follow:wait", "Wait until jobs have ended."),
     "attach": Entry("rainbow.cli.commands.follow:attach", "Follow a job's output, and end with its exit code."),
     "logs": Entry("rainbow.cli.commands.logs:logs", "Show what a job wrote."),
+    "fetch": Entry("rainbow.cli.commands.fetch:fetch", "Bring home the files that a job left."),
     "cancel": Entry("rainbow.cli.commands.jobs:cancel", "Ask for jobs to end."),
     "satisfy": Entry("rainbow.cli.commands.satisfy:satisfy", "Match jobspecs with resource graphs offline."),
     "compat": Entry("rainbow.cli.commands.compat:compat", "Show what an image needs, and which clusters have it."),

@@ -104,6 +104,18 @@ Array = Annotated[
         help="A job for each index: 1-100, 1,3,5-9, 0-15:4; with %N at most N of them at a time.",
     ),
 ]
+StageIn = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--stage-in", metavar="FILE[:PATH]", help="File that the job finds in its working directory; may be repeated."
+    ),
+]
+StageOut = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--stage-out", metavar="PATH", help="What the job leaves there, for `rainbow fetch` or --wait; may be repeated."
+    ),
+]
 Id = Annotated[str | None, typer.Option("--id", metavar="UUID", help="Id of the job: the same again runs it once.")]
 SatisfyOnly = Annotated[
     bool, typer.Option("--satisfy-only", help="Only say which clusters could run it; nothing is submitted.")

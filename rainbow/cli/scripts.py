@@ -78,19 +78,11 @@ def with_script(
 
 def document_of(fields: Mapping[str, Any]) -> dict[str, Any]:
     """The jobspec that a submission with `fields` carries, or that is made of its simple form."""
-    from rainbow.client.submission import build
-    from rainbow.jobspec import read
+    from rainbow.client import submission
     from rainbow.jobspec.compatibility import carrying
-    from rainbow.jobspec.dialects.simple import simple
 
-    request = build(fields)
-    if request.jobspec is not None:
-        document = read(request.jobspec).document
-        if isinstance(request.jobspec, dict):
-            document = request.jobspec
-    else:
-        given = {name: value for name in SIMPLE_FORM if (value := getattr(request, name)) is not None}
-        document = simple(request.command or [], **given, name=request.name, image=request.image)
+    request = submission.build(fields)
+    document = submission.document_of(request)
     return carrying(document, request.compatibility) if request.compatibility else document
 
 

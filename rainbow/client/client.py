@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
+from pathlib import Path, PurePath
 from types import TracebackType
 from typing import Any, Self, Unpack
 
@@ -60,7 +61,7 @@ class Client(Clusters):
             chosen = chosen.model_copy(update={"broker": section})
         self.timeout = timeout
         self._submitted_at = -math.inf
-        self._limit = chosen.limits.message_bytes
+        self._limit, self._staging = chosen.limits.message_bytes, chosen.staging
         self._credentials = Credentials.from_settings(chosen, token)
         self._connection = Connection(chosen, self._credentials, broker=broker, timeout=timeout, name=name)
 
@@ -94,7 +95,8 @@ class Client(Clusters):
     def submit_many(self, jobs: Iterable[JobFields], timeout: float | None = None) -> list[Job]:
         """Submit many jobs, confirms pipelined; raises as `submit`. Give them an `id` each to be able to repeat a
         part that failed."""
-        requests = [build(fields, max_bytes=self._limit) for fields in jobs]
+        given = [self._with_files(fields) for fields in jobs]
+        requests = [build(fields, max_bytes=self._limit) for fields, _ in given]
         allowed = [self._credentials.for_submission(request.clusters or ()) for request in requests]
         self._connection.ready()
         handles: list[Job] = []
@@ -103,9 +105,28 @@ class Client(Clusters):
             slot = self._connection.mailbox.open(request.id)
             handles.append(Job(self, slot.id, slot, recorded=not request.satisfy_only))
             messages.append(message(request, tokens, slot.address, max_bytes=self._limit))
+        for request, (_, upload) in zip(requests, given, strict=True):
+            if upload is not None and not request.satisfy_only:
+                upload()
         self._connection.confirm(messages, self.timeout if timeout is None else timeout)
         self._submitted_at = time.monotonic()
         return handles
+
+    def _with_files(self, fields: JobFields) -> tuple[Mapping[str, Any], Callable[[], None] | None]:
+        if not fields.get("stage_in") and not fields.get("stage_out"):
+            return fields, None
+        from rainbow.client.staging import with_files  # not for jobs without files
+
+        return with_files(fields, self._staging)
+
+    def fetch(self, job_id: str, into: str | PurePath = ".") -> list[str]:
+        """Bring home what a job left (`stage_out`); of an array, into a folder for each index. The place is emptied.
+
+        Raises NotFound while there is nothing, and InvalidInput without a place (`staging.places`).
+        """
+        from rainbow.client.staging import fetch
+
+        return fetch(job_id, Path(into), self._staging)
 
     def satisfy(self, **job: Unpack[JobFields]) -> Answer:
         """Which clusters could run the job; nothing is submitted. Raises as `submit` and `Job.wait_answer`."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Generator, Iterator, Sequence
 from html import escape
+from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
 from rainbow import codec
@@ -36,6 +37,8 @@ class JobClient(Protocol):
     def logs(self, job_id: str, *, follow: bool = False, timeout: float | None = None) -> Iterator[Output]: ...
 
     def cancel(self, ids: Sequence[str], *, reason: str = ...) -> list[Cancelled | None]: ...
+
+    def fetch(self, job_id: str, into: str | PurePath = ".") -> list[str]: ...
 
 
 class Job:
@@ -128,6 +131,10 @@ class Job:
     def logs(self, *, follow: bool = False, timeout: float | None = None) -> Iterator[Output]:
         """The job's output, piece by piece; to `follow`, until it has ended."""
         return self._client.logs(self.id, follow=follow, timeout=timeout)
+
+    def fetch(self, into: str | PurePath = ".") -> list[str]:
+        """Bring home what the job left (`stage_out`), once it has ended. Returns the paths in `into`."""
+        return self._client.fetch(self.id, into)
 
     def cancel(self, reason: str = "cancelled by its user") -> Cancelled:
         """Ask for the job to end. Raises NotFound. Asking again is harmless."""

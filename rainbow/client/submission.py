@@ -11,7 +11,7 @@ from typing import Any, TypedDict
 from rainbow import codec, topology
 from rainbow.brokers.base import Message
 from rainbow.errors import InvalidInput, TooLarge
-from rainbow.models.job import SubmitRequest
+from rainbow.models.job import SIMPLE_FORM, SubmitRequest
 from rainbow.models.wire import parse
 
 #: As many tokens as one submission may carry.
@@ -28,6 +28,8 @@ class JobFields(TypedDict, total=False):
     before which it does not start. `dependency` says which jobs it waits for: ``"afterok:ID"`` (also ``after``,
     ``afterany``, ``afternotok``). `id` is a UUID: submitting the same again runs it once. `account` is what the job is
     charged to. `array` (``"1-100"``, ``"0-15:4%2"``) makes it a job for each index, with the id ``ID[INDEX]``.
+    `stage_in` are files here, as ``FILE`` or ``FILE:PATH``, that the job finds in its working directory; `stage_out`
+    are paths in it that the job leaves, which `Job.fetch` brings home.
     """
 
     id: str
@@ -55,6 +57,8 @@ class JobFields(TypedDict, total=False):
     dependency: str | Sequence[str]
     begin_time: str | float | datetime
     array: str
+    stage_in: Sequence[str | PurePath]
+    stage_out: Sequence[str]
 
 
 def read_jobspec(path: Path, max_bytes: int) -> str:
@@ -106,6 +110,20 @@ def build(fields: Mapping[str, Any], *, max_bytes: int = codec.MAX_BYTES) -> Sub
             data[name] = _local(data[name])
     data.setdefault("id", str(uuid.uuid4()))
     return parse(SubmitRequest, data)
+
+
+def document_of(request: SubmitRequest) -> dict[str, Any]:
+    """The jobspec that `request` carries, or that is made of its simple form. Raises InvalidJobspec."""
+    from rainbow.jobspec import read  # not for those who only submit
+    from rainbow.jobspec.dialects.simple import simple
+
+    if isinstance(request.jobspec, dict):
+        read(request.jobspec)
+        return request.jobspec
+    if request.jobspec is not None:
+        return dict(read(request.jobspec).document)
+    given = {name: value for name in SIMPLE_FORM if (value := getattr(request, name)) is not None}
+    return simple(request.command or [], **given, name=request.name, image=request.image)
 
 
 def message(request: SubmitRequest, tokens: Sequence[str], reply_to: str | None, *, max_bytes: int) -> Message:

@@ -75,6 +75,7 @@ class Instance:
             "store": {"url": server.store_url(self.data_dir)},
             "keyring": str(self._ring_file),
             "data_dir": str(self.data_dir),
+            "staging": {"places": {"here": {"name": "folder", "options": {"path": str(self.data_dir / "staging")}}}},
         }
 
     def _agent_settings(self, plan: AgentPlan, folder: Path, token_file: Path) -> dict[str, Any]:
@@ -88,7 +89,7 @@ class Instance:
         if plan.subsystems is not None:
             agent["subsystems"] = str(plan.subsystems)
         return {
-            "broker": self._shared()["broker"],
+            **{key: self._shared()[key] for key in ("broker", "staging")},
             "cluster": {"name": plan.cluster},
             "token_file": str(token_file),
             "agent": agent,

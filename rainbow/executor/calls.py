@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypedDict
 
+from rainbow.client import JobFields
 from rainbow.errors import InvalidInput, Refused
 from rainbow.jobspec.dialects.simple import simple
 
@@ -24,7 +25,7 @@ MAX_RESULT = 65_536
 """Bytes of a compressed result: what a cluster keeps of a job's output, with room for the encoding."""
 
 _RUN = Path(__file__).with_name("run.py")
-_RESULT = re.compile(r"^rainbow-result ([0-9a-f]{64}) ([A-Za-z0-9+/=]+)$", re.MULTILINE)
+_RESULT = re.compile(r"^rainbow-result ([0-9a-f]{64}) ([A-Za-z0-9+/=]+|\*)$", re.MULTILINE)
 _PROBLEM = re.compile(r"^rainbow-problem (.*)$", re.MULTILINE)
 
 
@@ -45,10 +46,18 @@ class Resources(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A packed call: the jobspec that runs it, and the key that signs its outcome."""
+    """A packed call: the jobspec that runs it, the key that signs its outcome, and its file if that is not in there."""
 
     jobspec: dict[str, Any]
     key: str
+    file: str | None = None
+
+    def fields(self, folder: Path) -> JobFields:
+        """What is submitted; a file is written into `folder`."""
+        if self.file is None:
+            return {"jobspec": self.jobspec}
+        (folder / self.key).write_text(self.file)
+        return {"jobspec": self.jobspec, "stage_in": [f"{folder / self.key}:call"], "stage_out": ["rainbow-result"]}
 
 
 def pack(
@@ -58,8 +67,9 @@ def pack(
     resources: Mapping[str, Any],
     python: str,
     environment: Mapping[str, str] | None,
+    staged: bool = False,
 ) -> Call:
-    """The job that calls `function` in the program `python` of a cluster.
+    """The job that calls `function` in the program `python` of a cluster; `staged`: with files of any size.
 
     Raises:
         InvalidInput: cloudpickle is missing, the function or an argument cannot be pickled, unknown resources.
@@ -68,7 +78,7 @@ def pack(
         raise InvalidInput(f"no resource {unknown[0]!r}: write nodes, cores, gpus or duration")
     data = _pickled(function, arguments, named)
     nodes, cores, gpus = (resources.get(key) for key in ("nodes", "cores", "gpus"))
-    command = [python, "{{tmpdir}}/script", "{{tmpdir}}/call"]
+    command = [python, "{{tmpdir}}/script", "call" if staged else "{{tmpdir}}/call"]
     document = simple(
         command if nodes is None else ["flux", "broker", *command],
         nodes=nodes,
@@ -81,27 +91,32 @@ def pack(
     )
     key = secrets.token_hex(16)
     here = f"{sys.version_info[0]}.{sys.version_info[1]}"
-    call = {"python": here, "key": key, "limit": MAX_RESULT, "data": base64.b64encode(data).decode()}
+    text = base64.b64encode(data).decode()
+    call = json.dumps({"python": here, "key": key, "limit": MAX_RESULT, "staged": staged, "data": text})
     system = document["attributes"]["system"]
-    system["files"] = {
-        "script": {"mode": 0o100600, "encoding": "utf-8", "data": _RUN.read_text()},
-        "call": {"mode": 0o100600, "encoding": "utf-8", "data": json.dumps(call)},
-    }
+    system["files"] = {"script": {"mode": 0o100600, "encoding": "utf-8", "data": _RUN.read_text()}}
+    if not staged:
+        system["files"]["call"] = {"mode": 0o100600, "encoding": "utf-8", "data": call}
     options: dict[str, Any] = {"output": {"limit": str(4 * MAX_RESULT)}}
     if nodes is not None:
         options |= {"per-resource": {"type": "node"}, "mpi": "none", "exit-timeout": "none"}
     system["shell"] = {"options": options}
-    return Call(document, key)
+    return Call(document, key, call if staged else None)
 
 
-def outcome(text: str, key: str) -> tuple[bool, Any, str] | None:
+def outcome(text: str, key: str, staged: bytes | None = None) -> tuple[bool, Any, str] | None:
     """What a job wrote: (True, result, "") or (False, exception, its traceback); None if there is nothing of it.
+
+    Args:
+        text: Its output.
+        key: The key of the call.
+        staged: A large result.
 
     Raises:
         FunctionFailed: the outcome is not of this call, or says why there is none.
     """
     if (found := _RESULT.search(text)) is not None:
-        data = base64.b64decode(found[2])
+        data = staged if found[2] == "*" and staged is not None else base64.b64decode(found[2])
         if not hmac.compare_digest(hmac.new(key.encode(), data, hashlib.sha256).hexdigest(), found[1]):
             raise FunctionFailed("the result is not signed by the job that was sent")
         try:

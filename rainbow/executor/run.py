@@ -1,7 +1,8 @@
 """Runs one pickled function on a cluster: ``python3 run.py CALL``. Needs cloudpickle, and nothing of rainbow.
 
 The result goes to standard output as one line, ``rainbow-result HMAC BASE64``: a compressed pickle of (True, value) or
-(False, exception), or plain text where there can be none. What the function prints goes to standard error.
+(False, exception), or plain text where there can be none. A large one of a staged call is in the file `rainbow-result`,
+and ``*`` stands for it. What the function prints goes to standard error.
 """
 
 import base64
@@ -47,11 +48,15 @@ def main(path: str) -> int:
         what = "result" if answer[0] else "exception"
         return _problem(out, f"the {what} {answer[1]!r:.200} cannot be pickled: {exc}")
     data = zlib.compress(data)
-    if len(data) > call["limit"]:
+    large = len(data) > call["limit"]
+    if call["staged"]:
+        with open("rainbow-result", "wb") as file:
+            file.write(data if large else b"")
+    elif large:
         most = call["limit"]
-        return _problem(out, f"the result has {len(data)} bytes, at most {most} come home: let it write a file")
+        return _problem(out, f"the result has {len(data)} bytes, at most {most} come home: use Executor(staging=True)")
     sign = hmac.new(call["key"].encode(), data, hashlib.sha256).hexdigest()
-    os.write(out, f"rainbow-result {sign} {base64.b64encode(data).decode()}\n".encode())
+    os.write(out, f"rainbow-result {sign} {'*' if large else base64.b64encode(data).decode()}\n".encode())
     return 0 if answer[0] else 1
 
 

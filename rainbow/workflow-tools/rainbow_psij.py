@@ -47,7 +47,8 @@ class RainbowJobExecutor(JobExecutor):
         config: Not used beyond what PSI/J itself does with it.
 
     The launchers ``single``, ``multiple``, ``srun``, ``mpirun`` and none all start the tasks as Flux does. Custom
-    attributes ``rainbow.clusters`` (names separated by spaces) and ``rainbow.hold`` go into the submission.
+    attributes ``rainbow.clusters`` (names separated by spaces) and ``rainbow.hold`` go into the submission. What has no
+    counterpart is refused, unless the custom attribute ``rainbow.ignore_unsupported`` is set.
     """
 
     def __init__(self, url: str | None = None, config: JobExecutorConfig | None = None) -> None:
@@ -122,15 +123,17 @@ def _fields(spec: JobSpec) -> dict[str, Any]:
     if not isinstance(resources, ResourceSpecV1):
         raise InvalidJobException("only resources of version 1 are known")
     attributes = spec.attributes
+    custom = attributes.custom_attributes or {}
     for name, value in (
         ("memory", resources.memory),
         ("reservation_id", attributes.reservation_id),
         ("queue_name", attributes.queue_name),
-        ("account", attributes.account),
     ):
-        if value is not None:
-            raise InvalidJobException(f"{name} has no counterpart in rainbow's simple form: leave it out")
-    custom = attributes.custom_attributes or {}
+        if value is not None and not custom.get("rainbow.ignore_unsupported"):
+            raise InvalidJobException(
+                f"{name} has no counterpart in rainbow's simple form: leave it out, or set the custom attribute "
+                "rainbow.ignore_unsupported"
+            )
     fields: dict[str, Any] = {
         "command": _command(spec),
         "name": spec.name or "psij",
@@ -140,6 +143,7 @@ def _fields(spec: JobSpec) -> dict[str, Any]:
         "duration": attributes.duration.total_seconds(),
         "environment": _environment(spec),
         "hold": float(str(custom.get("rainbow.hold", 0.0))),
+        "account": attributes.account,
     }
     if resources.node_count is not None or resources.processes_per_node is not None:
         fields["nodes"] = resources.computed_node_count

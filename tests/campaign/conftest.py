@@ -33,7 +33,9 @@ def site(
     folder = tmp_path_factory.mktemp("site")
     url = rabbit_server.vhost_url(rabbit_server.kept_vhost(test_run.name))
     prefix = f"rainbow-test-{uuid.uuid4().hex[:10]}:"
-    with Site(folder, url, redis_server.url, prefix, log_level="warning") as site:
+    (folder / "shared").mkdir()
+    staging = {"places": {"shared": {"name": "folder", "options": {"path": str(folder / "shared")}}}}
+    with Site(folder, url, redis_server.url, prefix, log_level="warning", staging=staging) as site:
         site.scheduler()
         for name in CLUSTERS:
             graph = resources(nodes=2, cores=8, gpus=2, host=name)

@@ -40,6 +40,7 @@ PLACES = {
     "docs/how-to/run-my-snakefile.md": "embedded",
     "docs/how-to/run-my-python-loop.md": "embedded",
     "docs/how-to/run-jobs-one-after-another.md": "embedded",
+    "docs/how-to/run-jobs-with-files.md": "embedded",
     "docs/how-to/sweep-with-an-array.md": "embedded",
     "docs/how-to/submit-from-ci.md": "embedded",
     "docs/explanation/matching.md": "offline",

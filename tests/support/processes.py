@@ -62,7 +62,7 @@ class Site:
         return self.write(
             sub,
             {
-                "broker": self.shared["broker"],
+                **{key: self.shared[key] for key in ("broker", "staging") if key in self.shared},
                 "token": self.token(sub, role, *clusters),
                 "keyring": str(self.folder / "none.json"),
             },
@@ -134,7 +134,7 @@ class Site:
         file = self.folder / f"{cluster}.json"
         file.write_text(json.dumps(graph or resources()))
         settings: dict[str, Any] = {
-            **{key: self.shared[key] for key in ("broker", "log_level") if key in self.shared},
+            **{key: self.shared[key] for key in ("broker", "log_level", "staging") if key in self.shared},
             "cluster": {"name": cluster},
             "token": self.token(f"agent-{cluster}", "register", cluster),
             "agent": {

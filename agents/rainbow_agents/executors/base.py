@@ -19,6 +19,7 @@ from typing import Any, Literal, Protocol, TypeGuard, runtime_checkable
 
 from rainbow.jobspec.flux.v1 import FluxJob
 from rainbow.jobspec.request import Demand
+from rainbow.models.arrays import Element
 from rainbow.models.job import RejectCode
 
 #: How a job ended: what the event is called.
@@ -54,7 +55,8 @@ class SubmissionKey:
 class Work:
     """A job to run: V1 documents in order, each after those it depends on (one, for most jobs).
 
-    `demand` is what it takes in all. `priority` is Flux's urgency (0..31), applied at release.
+    `demand` is what it takes in all. `priority` is Flux's urgency (0..31), applied at release. `element` says which
+    of an array it is.
     """
 
     mark: SubmissionKey
@@ -64,6 +66,7 @@ class Work:
     user: str = ""
     priority: int = 16
     image: str | None = None
+    element: Element | None = None
 
 
 @dataclass(frozen=True, slots=True)

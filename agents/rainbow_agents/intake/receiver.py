@@ -269,6 +269,7 @@ def _work(flight: Flight) -> Work:
         user=d.user,
         priority=d.priority,
         image=d.image,
+        element=d.element,
     )
 
 

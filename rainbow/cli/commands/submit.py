@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,8 +14,9 @@ from rainbow.cli.images import with_needs_of
 from rainbow.cli.options import Clusters, Config, Json, Limit, Token
 from rainbow.cli.render import output, records
 from rainbow.cli.scripts import document_of, waits_of, with_script
-from rainbow.cli.session import client, interruptible
+from rainbow.cli.session import client, interruptible, load_settings
 from rainbow.cli.values import moment, pairs, text_of_stdin, time_limit, typed, uuid
+from rainbow.errors import NotFound
 
 if TYPE_CHECKING:
     from rainbow.client import Client, Job
@@ -52,6 +54,8 @@ def submit(
     dependency: options.Dependency = None,
     begin_time: options.BeginTime = None,
     array: options.Array = None,
+    stage_in: options.StageIn = None,
+    stage_out: options.StageOut = None,
     job_id: options.Id = None,
     satisfy_only: options.SatisfyOnly = False,
     dry_run: options.DryRun = False,
@@ -70,23 +74,25 @@ def submit(
     \b
     Examples:
       rainbow submit -N 2 -t 10 hostname
-      rainbow submit --wait --cluster blue "echo hello from blue"
-      rainbow submit --script job.sh --ignore-unsupported
+      rainbow submit --wait --cluster blue --stage-in data.csv "wc -l data.csv"
       rainbow submit --array 1-1000%50 ./simulate '{{array.index}}'
     """
     fields: Any = _fields(locals())
-    if image is not None:
-        fields = with_needs_of(image, fields, config)
     if dry_run:
-        raise typer.Exit(_shown(fields))
+        raise typer.Exit(_shown(fields, config))
     with client(config, token, timeout) as rainbow:
         job = rainbow.submit(**fields)
         if satisfy_only:
             raise typer.Exit(_satisfied(job.wait_answer(timeout), as_json))
-        raise typer.Exit(_submitted(rainbow, job, as_json=as_json, wait=wait, timeout=timeout))
+        code = _submitted(rainbow, job, as_json=as_json, wait=wait, timeout=timeout)
+        raise typer.Exit(_fetched(rainbow, job.id, code) if wait and stage_out else code)
 
 
-def _shown(fields: Mapping[str, Any]) -> int:
+def _shown(fields: Mapping[str, Any], config: Path | None) -> int:
+    if fields.get("stage_in") or fields.get("stage_out"):
+        from rainbow.client.staging import with_files
+
+        fields, _ = with_files(fields, load_settings(config).staging)
     output.document(document_of(fields))
     for line in waits_of(fields):
         output.note(f"rainbow: {line}")
@@ -110,6 +116,8 @@ _PLAIN = {
     "priority": "priority",
     "dependency": "dependency",
     "array": "array",
+    "stage_in": "stage_in",
+    "stage_out": "stage_out",
 }
 
 
@@ -138,7 +146,8 @@ def _fields(said: Mapping[str, Any]) -> dict[str, Any]:
     }
     if script is not None:
         fields = with_script(fields, script, said["directive"] or (), said["directives"], said["ignore_unsupported"])
-    return {field: value for field, value in fields.items() if value not in (None, [], ())}
+    fields = {field: value for field, value in fields.items() if value not in (None, [], ())}
+    return with_needs_of(said["image"], fields, said["config"]) if said["image"] is not None else fields
 
 
 def _command(words: list[str] | None) -> list[str] | str | None:
@@ -205,6 +214,13 @@ def _submitted(rainbow: Client, job: Job, *, as_json: bool, wait: bool, timeout:
         if wait:
             document["job"] = records.plain(ended) if ended is not None else None
         output.document(document)
+    return code
+
+
+def _fetched(rainbow: Client, job_id: str, code: int) -> int:
+    """Bring home what the job left; one that failed may have left nothing."""
+    with contextlib.suppress(NotFound) if code else contextlib.nullcontext():
+        output.note(f"fetched {' '.join(rainbow.fetch(job_id))}")
     return code
 
 
