@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import os
 import threading
 import uuid
 from collections.abc import Iterator
@@ -75,10 +76,10 @@ class Processes:
         self._thread.start()
 
     def _run(self) -> None:
-        while not self._stop.wait(0.02):
-            for file in Path("/proc").glob("[0-9]*/cmdline"):
+        while not self._stop.wait(0.1):
+            for pid in filter(str.isdigit, os.listdir("/proc")):
                 try:
-                    line = file.read_bytes()
+                    line = Path("/proc", pid, "cmdline").read_bytes()
                 except OSError:
                     continue
                 if line not in self.seen:

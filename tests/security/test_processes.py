@@ -24,7 +24,7 @@ from rig import resources
 from servers import wait_until
 
 #: Time to live of an agent's token and for how long it is watched, in seconds: `RAINBOW_TEST_RENEWAL=60:600`.
-RENEWAL = tuple(float(part) for part in os.environ.get("RAINBOW_TEST_RENEWAL", "20:90").split(":"))
+RENEWAL = tuple(float(part) for part in os.environ.get("RAINBOW_TEST_RENEWAL", "10:40").split(":"))
 
 MakeSite = Callable[..., Site]
 

@@ -277,7 +277,9 @@ def start_rabbit(folder: Path, config: str = "", plugins: str = "", advanced: st
         "RABBITMQ_ADVANCED_CONFIG_FILE": str(folder / "advanced.config"),
         "RABBITMQ_ENABLED_PLUGINS_FILE": str(folder / "enabled_plugins"),
         "RABBITMQ_PID_FILE": str(folder / "pid"),
-        "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS": "-kernel inet_dist_use_interface {127,0,0,1}",
+        # Threads of the Erlang VM that wait for work do not spin: other servers and the tests need the cores.
+        "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS": "-kernel inet_dist_use_interface {127,0,0,1} "
+        "+sbwt none +sbwtdcpu none +sbwtdio none",
     }
     # One shell holds both, so that one process group is all there is to end; epmd stays in the foreground.
     script = f'ulimit -n 16000 2>/dev/null; "{epmd}" -port {epmd_port} -address 127.0.0.1 & "{program}"; kill $!'
