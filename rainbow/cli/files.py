@@ -21,8 +21,8 @@ def in_force(config: Path | None) -> Path:
     return (find(config) or Path(FILE_NAME)).resolve()
 
 
-def change(path: Path, change: Change) -> None:
-    """Give `change` the sections of the file, and write those it returns (mode 0600).
+def change(path: Path, change: Change) -> Path:
+    """Give `change` the sections of the file, and write those it returns (mode 0600). Returns the path.
 
     Comments and sections not returned stay. Two commands at once do not lose each other's change.
     """
@@ -44,6 +44,7 @@ def change(path: Path, change: Change) -> None:
             # Of a form (JSON, say) in which sections cannot be replaced one by one; there are no comments to lose.
             text = _section(whole)
         write_private(path, text)
+    return path
 
 
 def write_picture(path: Path, text: str) -> None:

@@ -51,23 +51,20 @@ def with_script(
         raise InvalidInput("a script takes neither --jobspec nor --requires")
     arguments = fields.get("command") or []
     given: dict[str, Any] = {name: fields.get(name) for name in _OVERRIDES}
-    job = read_script(
-        _read(path),
-        "batch" if path == _STDIN else path.name,
-        [arguments] if isinstance(arguments, str) else arguments,
-        Overrides(
-            **given,
-            directives=[word for text in directives for word in _split(text)],
-            dialect=dialect,
-        ),
-    )
+    overrides = Overrides(**given, directives=[word for text in directives for word in _split(text)], dialect=dialect)
+    words = [arguments] if isinstance(arguments, str) else arguments
+    text = _read(path)
+    try:
+        job = read_script(text, "batch" if path == _STDIN else path.name, words, overrides)
+    except InvalidInput as exc:
+        raise type(exc)(f"{path}: {exc}") from None
     ignore = ignore or job.lenient
     for line in job.refused:
         output.note(f"rainbow: {path}: {'ignored: ' if ignore else ''}{line}")
     if job.refused and not ignore:
-        raise InvalidInput(
-            f"{len(job.refused)} directives of {path} have no counterpart: remove them, or give --ignore-unsupported"
-        )
+        what = "1 directive of" if len(job.refused) == 1 else f"{len(job.refused)} directives of"
+        verb = "has" if len(job.refused) == 1 else "have"
+        raise InvalidInput(f"{what} {path} {verb} no counterpart: remove what is named, or give --ignore-unsupported")
     rest = {key: value for key, value in fields.items() if key not in (*SIMPLE_FORM, "command", "image")}
     rest |= {"jobspec": job.jobspec, "name": job.name, "array": job.array}
     rest["clusters"] = rest.get("clusters") or list(job.clusters) or None

@@ -58,7 +58,8 @@ def with_files(
             that cannot have files.
     """
     rest = {key: value for key, value in fields.items() if key not in ("stage_in", "stage_out")}
-    given, out = fields.get("stage_in") or (), [_inside(path, "stage-out") for path in fields.get("stage_out") or ()]
+    given = _listed(fields.get("stage_in"), "stage_in")
+    out = [_inside(path, "stage-out") for path in _listed(fields.get("stage_out"), "stage_out")]
     if not given and not out:
         return rest, None
     sources = _sources(given)
@@ -97,11 +98,19 @@ def _document(fields: Mapping[str, Any]) -> dict[str, Any]:
     return document
 
 
-def _sources(given: Sequence[str | PurePath]) -> dict[str, Path]:
+def _listed(value: Any, name: str) -> list[str]:
+    """Names of files, also a single one, as text."""
+    names = [value] if isinstance(value, str | PurePath) else list(value) if isinstance(value, list | tuple) else value
+    if names is None or (isinstance(names, list) and all(isinstance(one, str | PurePath) for one in names)):
+        return [str(one) for one in names or ()]
+    raise InvalidInput(f"field {name!r}: must be a list of names of files")
+
+
+def _sources(given: Sequence[str]) -> dict[str, Path]:
     """From ``FILE[:PATH]`` to the files by their paths in the working directory."""
     found: dict[str, Path] = {}
     for one in given:
-        name, colon, path = str(one).rpartition(":")
+        name, colon, path = one.rpartition(":")
         source = Path(name) if colon and not Path(one).exists() else Path(one)
         path = _inside(path if source == Path(name) and colon else source.name, "stage-in")
         if path in found:
@@ -112,7 +121,7 @@ def _sources(given: Sequence[str | PurePath]) -> dict[str, Path]:
 
 def _inside(path: str, option: str) -> str:
     try:
-        return inside(str(path))
+        return inside(path)
     except ValueError as exc:
         raise InvalidInput(f"{option}: {exc}") from None
 

@@ -72,8 +72,11 @@ def pack(
     """The job that calls `function` in the program `python` of a cluster; `staged`: with files of any size.
 
     Raises:
-        InvalidInput: cloudpickle is missing, the function or an argument cannot be pickled, unknown resources.
+        InvalidInput: cloudpickle is missing, the function or an argument cannot be pickled, no function at all, unknown
+            resources.
     """
+    if not callable(function):
+        raise InvalidInput(f"{function!r:.80} cannot be called: give a function and its arguments")
     if unknown := sorted(resources.keys() - Resources.__annotations__.keys()):
         raise InvalidInput(f"no resource {unknown[0]!r}: write nodes, cores, gpus or duration")
     data = _pickled(function, arguments, named)

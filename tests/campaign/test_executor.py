@@ -126,7 +126,23 @@ def test_what_cannot_be_pickled_submits_nothing(pool: Executor, client: Client) 
     before = [job.id for job in client.jobs(limit=5)]
     with pytest.raises(InvalidInput, match=r"abs cannot be pickled: .*lock"):
         pool.submit(abs, threading.Lock())  # type: ignore[arg-type]
+    with pytest.raises(InvalidInput, match="3 cannot be called: give a function"):
+        pool.submit(3)  # type: ignore[arg-type]
     assert [job.id for job in client.jobs(limit=5)] == before
+
+
+def test_a_pool_and_its_results_show_how_far_they_are(pool: Executor) -> None:
+    results = pool.map(divmod, range(3), [1, 1, 0])
+    assert len(results) == 3
+    assert [next(results), next(results)] == [(0, 0), (1, 0)]
+    with pytest.raises(ZeroDivisionError):
+        next(results)
+    eventually(lambda: pool._repr_html_() == "<b>rainbow</b> 2 completed, 1 failed", LIMIT)
+    rich = pytest.importorskip("rich.progress")
+    shown = rich.Progress(disable=True)
+    assert list(shown.track(pool.map(abs, [-1, 2], timeout=LIMIT))) == [1, 2]
+    (task,) = shown.tasks
+    assert task.total == 2
 
 
 def test_results_that_cannot_come_home_say_why(pool: Executor) -> None:

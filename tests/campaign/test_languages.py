@@ -33,6 +33,19 @@ def run(folder: Path, site: Site, *command: str) -> subprocess.CompletedProcess[
     )
 
 
+def test_go(site: Site, tmp_path: Path) -> None:
+    modules = Path("/usr/share/gocode")
+    if shutil.which("go") is None or not (modules / "src/github.com/rabbitmq/amqp091-go").is_dir():
+        pytest.skip("Go and amqp091-go are not installed (Debian: golang-go golang-github-rabbitmq-amqp091-go-dev)")
+    (tmp_path / "submit.go").write_text(example("submit.go"))
+    build = ["env", f"GOPATH={modules}", "GO111MODULE=off", "go", "build", "-o", "submit", "submit.go"]
+    built = run(tmp_path, site, *build)
+    assert built.returncode == 0, built.stderr
+    done = run(tmp_path, site, "./submit")
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["status"] == "assigned"
+
+
 def test_node(site: Site, tmp_path: Path) -> None:
     for program in ("node", "npm"):
         if shutil.which(program) is None:

@@ -48,6 +48,8 @@ def test_small_files_are_fluxs_own(here: Path, settings: StagingSettings) -> Non
     assert set(files) == {"small", "bytes", "other", "a:b"}
     assert document["tasks"][0]["command"] == ["env", "--chdir={{tmpdir}}", "cat"]
     assert set(made) == {"id", "jobspec", "name"}
+    alone, _ = staged(settings, stage_in="small")
+    assert set(alone["jobspec"]["attributes"]["system"]["files"]) == {"small"}
 
 
 def test_a_script_stays_the_program_of_its_instance(here: Path, settings: StagingSettings) -> None:
@@ -93,6 +95,8 @@ def test_small_files_in_folders_need_no_place(here: Path) -> None:
         ({"stage_in": ["small:."]}, "'.' is no path inside"),
         ({"stage_in": ["small", "bytes:small"]}, "stage-in bytes:small: small is taken by small"),
         ({"stage_in": ["small:a", "bytes:a/b"]}, "a is taken by another file"),
+        ({"stage_in": [3]}, "field 'stage_in': must be a list of names of files"),
+        ({"stage_out": {"x": "y"}}, "field 'stage_out': must be a list"),
         ({"stage_out": ["/abs"]}, "stage-out: '/abs' is no path inside"),
         ({"stage_in": ["small"], "cwd": "/tmp"}, "has a working directory of its own"),
         (

@@ -392,7 +392,7 @@ def test_dry_run_prints_the_jobspec_of_a_script_or_a_command(sh: Shell, tmp_path
     assert refused.err.splitlines() == [
         "rainbow: job.sh: line 2: --mem=1G: Flux allocates nodes, cores and GPUs, not memory: "
         "ask for the cores or nodes that have it",
-        "rainbow: 1 directives of job.sh have no counterpart: remove them, or give --ignore-unsupported",
+        "rainbow: 1 directive of job.sh has no counterpart: remove what is named, or give --ignore-unsupported",
     ]
     for line in ("batch --dry-run", "submit --dry-run --script"):
         said = sh(

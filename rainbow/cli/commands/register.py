@@ -11,6 +11,7 @@ import typer
 from rainbow.cli import files
 from rainbow.cli.options import Cluster, Config, Json, Limit, Nodes, Save, Token, secret_text
 from rainbow.cli.render import output
+from rainbow.cli.render.progress import bar
 from rainbow.cli.session import client, load_settings
 from rainbow.cli.values import pairs, text_of_stdin
 
@@ -60,9 +61,10 @@ def register(
     source: Path | str = nodes or rset or Path()
     if str(source) == "-":
         source = text_of_stdin("--nodes" if nodes else "--R")
-    summary = read_graph(source, subsystems=graphs)
     settings = load_settings(config)
-    with client(config, token, timeout) as rainbow:
+    with bar("registering", 2) as advance, client(config, token, timeout) as rainbow:
+        summary = read_graph(source, subsystems=graphs)
+        advance(1)
         made = rainbow.register(
             cluster,
             identity=identity(settings.agent.state_dir / cluster),
@@ -72,9 +74,7 @@ def register(
         )
     path = None
     try:
-        if save:
-            files.change(place := files.in_force(config), lambda old: _saved(old, made))
-            path = place
+        path = files.change(files.in_force(config), lambda old: _saved(old, made)) if save else None
     finally:
         # Told in full when it cannot be saved: it cannot be asked for again.
         _tell(made, summary.describe(), [*summary.warnings, *made.warnings], path, as_json=as_json)
