@@ -28,7 +28,7 @@ demo: $(VENV)/.run ## Run the demo: three clusters on this machine
 
 test: $(VENV)/.dev ## Run all tests but the slow ones; ARGS goes to pytest, WORKERS=4
 	./tests/ensure-servers
-	RAINBOW_TEST_REQUIRE=$${RAINBOW_TEST_REQUIRE-1} $(BIN)/pytest -n $(WORKERS) --dist loadgroup -m 'not slow and not rabbitmq4' $(ARGS)
+	RAINBOW_TEST_REQUIRE=$${RAINBOW_TEST_REQUIRE-1} $(BIN)/pytest -n $(WORKERS) --no-loadscope-reorder -m 'not slow and not rabbitmq4' $(ARGS)
 
 lint: $(VENV)/.dev ## Run ruff, mypy and import-linter
 	$(BIN)/ruff check .

@@ -10,7 +10,7 @@ import tempfile
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -48,6 +48,13 @@ def pytest_configure(config: pytest.Config) -> None:
     if not hasattr(config, "workerinput"):
         config.stash[_RUN] = run = Run.begin()
         os.environ["RAINBOW_TEST_RUN"] = str(run.folder)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> object:
+    from scheduling import ByModule
+
+    return ByModule(config, log)
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
@@ -183,10 +190,10 @@ def private_redis(_private_redis: Private[RedisServer]) -> Iterator[Private[Redi
     _private_redis.healed()
 
 
-# -- clusters of servers: tests that use one carry `xdist_group("clusters")` -----------------------------------
+# -- clusters of servers, of one module each ----------------------------------------------------------------
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def _sentinel_set(test_run: Run) -> Iterator[SentinelSet]:
     try:
         made = SentinelSet(Path(tempfile.mkdtemp(prefix="sentinel-", dir=test_run.folder)))
@@ -204,7 +211,7 @@ def sentinel_set(_sentinel_set: SentinelSet) -> SentinelSet:
     return _sentinel_set
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def _rabbit_cluster(test_run: Run) -> Iterator[RabbitCluster]:
     try:
         made = RabbitCluster(Path(tempfile.mkdtemp(prefix="rabbit-cluster-", dir=test_run.folder)))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -16,13 +15,6 @@ from rig import eventually, resources
 from servers import RabbitServer, RedisServer, Run
 
 CLUSTERS = ("blue", "green", "red")
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """All in one process, so that the clusters are started once."""
-    for item in items:
-        if Path(__file__).parent in item.path.parents:
-            item.add_marker(pytest.mark.xdist_group("campaign"))
 
 
 @pytest.fixture(scope="package")

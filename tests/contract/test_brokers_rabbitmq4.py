@@ -27,7 +27,7 @@ from rainbow.topology import Limits
 from rig import eventually
 from servers import NoServer, RabbitServer, answers, end_group, free_ports, spawn, started_at, wait_until
 
-pytestmark = [pytest.mark.rabbitmq4, pytest.mark.xdist_group("rabbitmq4"), pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.rabbitmq4, pytest.mark.timeout(300)]
 
 SCRIPT = Path(__file__).parents[1] / "support" / "trixie-chroot"
 

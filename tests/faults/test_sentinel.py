@@ -21,8 +21,6 @@ from rainbow_workers.stores.base import Store
 from security.certificates import Authority
 from servers import Private, RedisServer, free_ports, start_redis, wait_until
 
-pytestmark = pytest.mark.xdist_group("clusters")
-
 
 @pytest.fixture
 def store(sentinel_set: SentinelSet) -> Iterator[Store]:

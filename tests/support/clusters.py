@@ -1,7 +1,7 @@
 """Clusters of servers for the tests: three RabbitMQ nodes, and a Redis primary with two replicas and three Sentinels.
 
 All private, on loopback, in a folder of their own. Each member is a `Private` server, to be killed, frozen and thawed
-alone. Tests that use one carry `pytest.mark.xdist_group`, so that one test process starts each cluster once.
+alone. A module's tests run in one process (see `scheduling`), which starts each cluster once.
 """
 
 from __future__ import annotations
