@@ -65,15 +65,21 @@ def out_of_order(folder: Path, load: Load, unknown: set[str]) -> Iterator[str]:
                 yield f"started too early: {job}, {kind} of {on} (exit code {load.jobs[on]})"
 
 
-def wrong_arrays(load: Load, records: dict[str, Any]) -> Iterator[str]:
-    """Arrays that count each of their elements once, in the state in which it is, or not."""
+def wrong_arrays(load: Load, records: dict[str, Any], last_loss: float) -> Iterator[str]:
+    """Arrays that count each of their elements once, in the state in which it is, or not.
+
+    Of elements that were over before the store lost everything there may be no record.
+    """
     for array, elements in load.arrays.items():
         record = records.get(array)
         if record is None or array in load.cancelled:
             continue
         code = load.jobs[elements[0]]
         state = "failed" if code else "completed"
-        if (record.state, record.counts, record.exit_code or 0) != (state, {state: len(elements)}, code):
+        before = load.submitted_at.get(array, last_loss) < last_loss
+        count = sum(records.get(element) is not None for element in elements) if before else len(elements)
+        expected = (state, {state: count} if count else {}, code if count == len(elements) else record.exit_code or 0)
+        if (record.state, record.counts, record.exit_code or 0) != expected:
             yield f"array of {len(elements)} ended wrongly, should be {state} with {code}: {record!r}"[:700]
 
 
@@ -198,7 +204,7 @@ def judge(yard: Yard, load: Load, tap: Tap, say: Callable[[str], None]) -> Verdi
         if len(attempts) > 1 and job not in unknown:
             problems.append(f"ran {len(attempts)} times: {job} as attempts {attempts}; {told.get(job)}")
     problems += out_of_order(yard.folder, load, unknown)
-    problems += wrong_arrays(load, records)
+    problems += wrong_arrays(load, records, last_loss)
     for job in wanted:
         record = records.get(job)
         if len(told.get(job, ())) > 1 and job not in unknown:
