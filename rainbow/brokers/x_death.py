@@ -83,7 +83,8 @@ def is_forged(headers: Mapping[str, Any] | None) -> bool:
         isinstance(death, Mapping)
         and isinstance(death.get("queue"), str)
         and isinstance(death.get("reason"), str)
-        and type(death.get("count")) is int
+        and isinstance(count := death.get("count"), int)
+        and not isinstance(count, bool)
         for death in found
     )
 

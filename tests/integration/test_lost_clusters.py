@@ -233,16 +233,15 @@ def test_all_that_waits_is_taken_back_however_much_it_is(patient: Rig) -> None:
     jobs = [str(uuid.uuid4()) for _ in range(300)]
     bodies = [codec.encode_json({"token": patient.token, "id": job, "command": ["true"]}) for job in jobs]
     patient.submitter.publish([Message(topology.SUBMIT, "submit", body) for body in bodies]).check(20)
-    queue = topology.jobs_queue("lost")
-    eventually(lambda: patient.broker.stats(queue).messages == len(jobs))
+
+    def with_all(cluster: str) -> bool:
+        patient.report(cluster)
+        return patient.broker.stats(topology.jobs_queue(cluster)).messages == len(jobs)
+
+    eventually(lambda: with_all("lost"), every=0.3)
     patient.register("other", resources(nodes=8, cores=64))
-
-    def moved() -> bool:
-        patient.report("other")
-        return patient.broker.stats(topology.jobs_queue("other")).messages == len(jobs)
-
-    eventually(moved, every=0.3)
-    assert patient.broker.stats(queue).messages == 0
+    eventually(lambda: with_all("other"), every=0.3)
+    assert patient.broker.stats(topology.jobs_queue("lost")).messages == 0
 
 
 def test_turns() -> None:

@@ -353,7 +353,7 @@ def test_out_of_memory_is_not_the_end(store: Store, admin: redis.Redis) -> None:
 
 
 def test_ten_thousand_ended_jobs_leave_nothing(private_redis: Redis, prefix: str, admin: redis.Redis) -> None:
-    store = open_store(StoreOptions(private_redis.server.url, prefix=prefix, keep=0.3))
+    store = open_store(StoreOptions(private_redis.server.url, prefix=prefix, keep=0.05))
     store.clusters.put(cluster(), None)
 
     def keys() -> list[str]:
