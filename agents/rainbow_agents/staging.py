@@ -8,15 +8,16 @@ is reported once they are at their place. All of it is found again in the folder
 from __future__ import annotations
 
 import base64
+import contextlib
 import dataclasses
 import hashlib
 import logging
 import os
+import queue
 import shutil
 import threading
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -43,6 +44,9 @@ from rainbow_agents.state import write_private
 
 log = logging.getLogger(__name__)
 
+#: Jobs whose files are copied at a time.
+_THREADS = 4
+
 
 class StagingExecutor:
     """The executor that `make` gives for a listener, with the files of its jobs. `folder` None: none are taken.
@@ -62,7 +66,9 @@ class StagingExecutor:
         self._root = folder
         self._keep = settings.keep
         self._places = {name: open_place(name, chosen) for name, chosen in settings.places.items()}
-        self._pool = ThreadPoolExecutor(4, "staging")
+        self._tasks: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
+        self._threads = 0
+        self._closed = False
         self._lock = threading.Lock()
         self._busy: set[tuple[str, SubmissionKey]] = set()
         self._inner = make(self._receive)
@@ -79,7 +85,7 @@ class StagingExecutor:
         now = []
         for held in jobs:
             folder = self._folder(held.mark)
-            if folder is None or (folder / "ready").exists():
+            if folder is None or os.path.exists(folder / "ready"):
                 now.append(held)
             else:
                 self._begin("in", held.mark, partial(self._stage_in, held, folder))
@@ -100,7 +106,9 @@ class StagingExecutor:
         return dataclasses.replace(found, jobs=jobs)
 
     def close(self) -> None:
-        self._pool.shutdown(wait=False, cancel_futures=True)
+        self._closed = True
+        for _ in range(self._threads):
+            self._tasks.put(lambda: None)  # for those who wait
         self._inner.close()
 
     # -- before a job ------------------------------------------------------------------------------------------
@@ -216,14 +224,17 @@ class StagingExecutor:
     def _folder(self, mark: SubmissionKey) -> Path | None:
         """The folder of a job whose files are not dealt with yet."""
         folder = self._root / name_of(mark) if self._root is not None else None
-        return folder if folder is not None and (folder / "plan.json").exists() else None
+        return folder if folder is not None and os.path.exists(folder / "plan.json") else None
 
     def _begin(self, what: str, mark: SubmissionKey, task: Callable[[], None]) -> None:
-        """Run `task` in a thread, one of its kind for each job. A closed agent leaves it to the next one."""
+        """Run `task` in a thread, one of its kind for each job. What is left at a close is for the next agent."""
         with self._lock:
             if (what, mark) in self._busy:
                 return
             self._busy.add((what, mark))
+            if self._threads < _THREADS:
+                self._threads += 1
+                threading.Thread(target=self._work, name="staging", daemon=True).start()
 
         def run() -> None:
             try:
@@ -234,17 +245,21 @@ class StagingExecutor:
                 with self._lock:
                     self._busy.discard((what, mark))
 
-        try:
-            self._pool.submit(run)
-        except RuntimeError:
-            with self._lock:
-                self._busy.discard((what, mark))
+        self._tasks.put(run)
+
+    def _work(self) -> None:
+        while True:
+            task = self._tasks.get()
+            if self._closed:
+                return
+            task()
 
     def _prune(self, known: set[str]) -> None:
         """Remove folders of jobs that ended, or that are not known any more, after their time."""
-        for folder in self._root.iterdir() if self._root is not None and self._root.is_dir() else ():
-            if folder.name not in known and folder.stat().st_mtime < time.time() - self._keep:
-                shutil.rmtree(folder, ignore_errors=True)
+        for folder in self._root.glob("*") if self._root is not None else ():
+            with contextlib.suppress(OSError):
+                if folder.name not in known and folder.stat().st_mtime < time.time() - self._keep:
+                    shutil.rmtree(folder, ignore_errors=True)
 
 
 def name_of(mark: SubmissionKey) -> str:

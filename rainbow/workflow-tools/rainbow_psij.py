@@ -55,7 +55,8 @@ class RainbowJobExecutor(JobExecutor):
         super().__init__(url=url, config=config or JobExecutorConfig())
         self._client = Client(settings=load(Path(url) if url else None), name="psij")
         self._follower = Follower(self._client)
-        self._states: dict[str, JobState] = {}
+        #: Ids of our jobs that have not ended: the registrar may not know the newest yet.
+        self._open: set[str] = set()
 
     def submit(self, job: Job) -> None:
         """See `psij.JobExecutor.submit`."""
@@ -79,9 +80,10 @@ class RainbowJobExecutor(JobExecutor):
             self._follower.cancel(job.native_id)
 
     def list(self) -> list[str]:
-        """The ids of jobs that have not ended, among the newest 1000 that the token may see."""
+        """The ids of jobs that have not ended: ours, and among the newest 1000 that the token may see."""
         try:
-            return [record.id for record in self._client.jobs(limit=1000) if not record.terminal]
+            others = [record.id for record in self._client.jobs(limit=1000) if not record.terminal]
+            return list(dict.fromkeys([*self._open, *others]))
         except RainbowError as exc:
             raise SubmitException(str(exc)) from exc
 
@@ -95,9 +97,12 @@ class RainbowJobExecutor(JobExecutor):
 
     def _follow(self, job: Job, submitted: Submitted) -> None:
         self._set_job_status(job, JobStatus(JobState.QUEUED, time=time.time()))
+        self._open.add(submitted.id)
         self._follower.add([(submitted, partial(self._changed, job))])
 
     def _changed(self, job: Job, record: JobRecord | Exception) -> None:
+        if isinstance(record, Exception) or record.terminal:
+            self._open.discard(str(job.native_id))
         if isinstance(record, Exception):
             self._set_job_status(job, JobStatus(JobState.FAILED, time=time.time(), message=str(record)))
             return
@@ -128,8 +133,10 @@ def _fields(spec: JobSpec) -> dict[str, Any]:
         ("memory", resources.memory),
         ("reservation_id", attributes.reservation_id),
         ("queue_name", attributes.queue_name),
+        # Of PSI/J's next release.
+        *((name, getattr(spec, name, None)) for name in ("stage_in", "stage_out", "cleanup")),
     ):
-        if value is not None and not custom.get("rainbow.ignore_unsupported"):
+        if value and not custom.get("rainbow.ignore_unsupported"):
             raise InvalidJobException(
                 f"{name} has no counterpart in rainbow's simple form: leave it out, or set the custom attribute "
                 "rainbow.ignore_unsupported"
