@@ -228,11 +228,12 @@ class Parts:
     # -- housekeeping ------------------------------------------------------------------------------------------
 
     def _keep_house(self, stop: threading.Event) -> None:
-        pruned = 0.0
-        while not stop.wait(HOUSEKEEPING):
+        pruned, asked = 0.0, False
+        while not stop.wait(HOUSEKEEPING if asked else 1.0):
             try:
                 if self._core.state() == "running":
-                    self._held_jobs.look()
+                    self._held_jobs.look() if asked else self._held_jobs.confirm_left()
+                    asked = True
                 if self.intake.trouble is not None:
                     # Whoever registers has its queues declared again, if they are gone, and gets a fresh token.
                     self._core.registrar.request("its queue cannot be read")

@@ -93,6 +93,16 @@ def test_it_starts_when_the_ledger_has_it_accepted_here(rig: Rig, agent: Agent) 
     assert agent.executor.count("Started", agent.work.mark) == 1
 
 
+def test_those_left_by_the_agent_before_start_without_waiting(rig: Rig, agent: Agent) -> None:
+    job = submit(rig)
+    rig.event("blue", job, 1, "accepted")
+    rig.until(job, "accepted")
+    agent.hold(job)
+    agent.limbo.confirm_left()
+    agent.look(later=0.0)
+    assert agent.state == ("accepted", True)
+
+
 def test_it_waits_while_the_ledger_only_has_it_assigned(rig: Rig, agent: Agent) -> None:
     agent.hold(submit(rig))
     agent.look()

@@ -1,8 +1,8 @@
 """Jobs that are held here, accepted, and whose delivery did not come back: the ledger says what becomes of them.
 
-It happens when the agent was cut off between the broker's confirm of `accepted` and its own release. The ledger knows
-whether the attempt is still the one that counts: if so it starts now; if the job went elsewhere it is dropped. One that
-the executor lost meanwhile ends `lost`, unless its delivery comes back.
+It happens when the agent ended, or was cut off, between the broker's confirm of `accepted` and its own release. The
+ledger knows whether the attempt is still the one that counts: if so it starts now; if the job went elsewhere it is
+dropped. One that the executor lost meanwhile ends `lost`, unless its delivery comes back.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from rainbow_agents.journal import Journal, JournalDown, Row
 
 log = logging.getLogger(__name__)
 
-#: Seconds between questions about jobs whose dispatch is in doubt.
-_SOON = 0.5
-#: Seconds to wait for the delivery before the ledger is asked.
+#: Seconds between questions about jobs whose dispatch is in doubt: at first, and at most.
+_SOON, _LATER = 0.5, 30.0
+#: Seconds to wait for the delivery before the ledger is asked about any other job.
 AFTER = 120.0
 #: Seconds after which a held job that even the ledger does not know is dropped.
 _GIVE_UP = 86400.0
@@ -46,6 +46,7 @@ class HeldJobReconciler:
         self._rpc = rpc
         self._cluster = cluster
         self._after = after
+        self._pause = _SOON
         self._lock = threading.Lock()
         self._doubtful: dict[tuple[str, int], None] = {}
         #: Those gone from the executor that are not ours to end.
@@ -55,11 +56,17 @@ class HeldJobReconciler:
         """These held jobs are to start, or to go, as soon as the ledger says which."""
         with self._lock:
             self._doubtful.update(dict.fromkeys(keys))
+            self._pause = _SOON
+
+    def confirm_left(self) -> None:
+        """The same for all that were held when the agent started: their deliveries may have been settled."""
+        self.confirm([(r.id, r.attempt) for r in self._journal.active() if not r.released])
 
     def run(self, stop: threading.Event) -> None:
         """Ask for those that `confirm` named, until `stop`."""
-        while not stop.wait(_SOON):
+        while not stop.wait(self._pause):
             if self._doubtful:
+                self._pause = min(self._pause * 1.5, _LATER)
                 try:
                     self.look()
                 except JournalDown as exc:
