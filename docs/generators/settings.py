@@ -85,6 +85,7 @@ MEANINGS: Mapping[str, str] = {
     "scheduler.waiting.weights": "Weights of users when several want the same; 1 for the others.",
     "scheduler.waiting.users": "Likewise, with limits: `{alice: {weight: 2, max_running: 100}}`.",
     "scheduler.waiting.accounts": "The same for accounts, the level above users.",
+    "scheduler.waiting.recall": "Seconds after which a job that waits on its cluster goes to an idle one; 0 never.",
     "scheduler.waiting.max_array": "Elements of a job array, at most.",
     "scheduler.waiting.over_limit": "A submission beyond `max_running` waits, or is refused (`too-many-requests`).",
     "scheduler.waiting.half_life": "Seconds after which what a user had counts half.",

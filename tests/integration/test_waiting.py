@@ -310,6 +310,21 @@ def test_a_user_is_not_behind_all_of_another_in_the_same_queue(request: pytest.F
         assert job in found
 
 
+def test_what_fits_has_its_turn_behind_a_full_window(request: pytest.FixtureRequest) -> None:
+    """Nothing in the window fits the core that is free, and what does is further back in the queue."""
+    urls = (request.getfixturevalue("amqp_url"), request.getfixturevalue("redis_url"))
+    options = ServiceOptions(waiting=WaitingPolicy(window=5))
+    with Rig(*urls, prefix=request.getfixturevalue("redis_prefix"), options=options) as rig:
+        full(rig, "blue")
+        for _ in range(10):
+            rig.send(jobspec=shell("true", cores=4))
+        eventually(lambda: sum(rig.broker.stats(q).messages for q in topology.waiting_queues()) >= 5)
+        _, small = waiting(rig)
+        report(rig, "blue", 1)
+        [delivery] = rig.jobs_of("blue").take(1, 30)
+        assert rig.open(delivery)["id"] == small
+
+
 def test_a_large_job_is_not_starved(rig: Rig, agents: Agents) -> None:
     agents.start("blue", graph=ONE, options={"run_s": 0.3})
     stop = time.monotonic() + 60

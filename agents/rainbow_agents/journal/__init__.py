@@ -9,6 +9,7 @@ from rainbow_agents.journal.rows import (
     ELSEWHERE,
     NEVER,
     OVER,
+    RECALLED,
     Decided,
     JournalDown,
     Pending,
@@ -17,4 +18,16 @@ from rainbow_agents.journal.rows import (
     new_claim,
 )
 
-__all__ = ["ELSEWHERE", "NEVER", "OVER", "Decided", "Journal", "JournalDown", "Pending", "Row", "View", "new_claim"]
+__all__ = [
+    "ELSEWHERE",
+    "NEVER",
+    "OVER",
+    "RECALLED",
+    "Decided",
+    "Journal",
+    "JournalDown",
+    "Pending",
+    "Row",
+    "View",
+    "new_claim",
+]

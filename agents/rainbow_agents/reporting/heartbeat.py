@@ -99,6 +99,7 @@ class Heartbeat:
         self._lock = threading.Lock()
         self._included: dict[tuple[str, int], None] = {}
         self._rate = Rate(_RATE_OVER)
+        #: Jobs that wait here: by the last report, without those that have started since.
         self._pending = 0
         self._number = 0
         self._asked_at = -math.inf
@@ -112,7 +113,9 @@ class Heartbeat:
     def follow(self, news: Sequence[Started | Ended]) -> None:
         """Jobs started and ended: their use is in the next numbers, and there may be room for as many more."""
         with self._lock:
-            self._rate.add(sum(isinstance(n, Ended) for n in news), time.monotonic())
+            ends = sum(isinstance(n, Ended) for n in news)
+            self._rate.add(ends, time.monotonic())
+            self._pending = max(0, self._pending - (len(news) - ends))
         self.include([n.mark for n in news])
 
     def _spacing(self, now: float) -> float:

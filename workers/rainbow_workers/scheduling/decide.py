@@ -25,7 +25,7 @@ from rainbow_workers.selection import Selections
 from rainbow_workers.selection.base import Asking, Choice, JobView, Offer, Selection
 
 #: Codes of clusters that have too much to do: a job that met nothing else waits for as long as it takes.
-_FULL = frozenset({"busy", "queue-full"})
+_FULL = frozenset({"busy", "queue-full", "recalled"})
 #: Whom a job is charged to: an account, and in it a user.
 Payer = tuple[str, str]
 #: Up to as many candidates are kept in a list of their own; more stay in the index.
@@ -134,8 +134,9 @@ class _Candidates:
     reasons: Mapping[str, Reason]
     looked: Mapping[str, Any]
     probes: Sequence[str] = ()
-    #: At this `ClusterCache.relief` none of them had room.
-    full_at: int = -1
+    #: At this `ClusterCache.relief` no others than `room` had room: that is worked out once, not for each job.
+    room_at: int = -1
+    room: list[str] = field(default_factory=list)
     later: Sequence[Sequence[str]] = ()
 
 
@@ -241,17 +242,20 @@ class Decider:
     ) -> Choice | None:
         """The cluster for `job` among those that can start it now or very soon; None when there is none."""
         world, demand, contention = self._world, view.demand, self._contention
-        if found.full_at == world.relief and not job.tried:
-            return None
-        choice = selection.choose(names, world, view, rng)
-        cluster = choice.cluster
-        if cluster is None or (world.has_room(cluster, demand) and cluster not in contention):
-            return choice
-        free = [n for n in names if n not in contention and world.has_room(n, demand)]
-        if free:
-            return selection.choose(free, world, view, rng)
-        if not contention and not job.tried:
-            found.full_at = world.relief
+        usual = not contention and not job.tried
+        free = found.room if usual and found.room_at == world.relief else None
+        if free is None:
+            choice = selection.choose(names, world, view, rng)
+            if choice.cluster is None or (world.has_room(choice.cluster, demand) and choice.cluster not in contention):
+                return choice
+            free = [n for n in names if n not in contention and world.has_room(n, demand)]
+            if usual:
+                found.room, found.room_at = free, world.relief
+        while free:
+            choice = selection.choose(free, world, view, rng)
+            if choice.cluster is None or world.has_room(choice.cluster, demand):
+                return choice
+            free.remove(choice.cluster)  # jobs before this one took it
         return None
 
     @staticmethod
@@ -272,10 +276,9 @@ class Decider:
         due = self._world.probe_at
         return next((n for n in throttled if now >= due.get(n, 0.0) and n not in job.tried), None)
 
-    def candidates(self, job: Job) -> Sequence[str] | None:
-        """The clusters that could run `job`; None when they are too many to be listed."""
-        names = self._candidates(job).names
-        return names if len(names) <= FEW else None
+    def candidates(self, job: Job) -> Sequence[str]:
+        """The clusters that could run `job`. More than `FEW` are not kept in a list."""
+        return self._candidates(job).names
 
     def shortlist(self, job: Job, rng: random.Random) -> tuple[Asking, list[str]] | None:
         """Whom to ask next for `job`, and by which selection; None when it is decided without asking."""

@@ -1,4 +1,5 @@
-"""Rebinding: what waits in the queue of a cluster that cannot be reached goes to clusters that can run it now.
+"""Rebinding: what waits in the queue of a cluster that cannot be reached goes to clusters that can run it now. So does
+what waits for an agent that takes no jobs since its executor starts none, once another cluster has nothing to do.
 
 Only dispatches that no agent has ever had in its hands are taken back: the others may have begun, and wait for their
 agent until their time in the queue is over (`queues.dispatch_timeout`).
@@ -15,6 +16,7 @@ from rainbow.brokers.base import Broker, Consumer, Delivery, Message, Receipt
 from rainbow.errors import NotFound, RainbowError
 from rainbow.models.job import Reason
 from rainbow_workers.clusters.cache import ClusterCache
+from rainbow_workers.clusters.idle import is_idle
 from rainbow_workers.headers import KIND, REBOUND
 from rainbow_workers.scheduling.decide import Decider
 from rainbow_workers.scheduling.submissions import SubmissionReader
@@ -22,8 +24,10 @@ from rainbow_workers.scheduling.submissions import SubmissionReader
 log = logging.getLogger(__name__)
 
 #: Why it came back.
-UNREACHABLE = Reason(code="timed-out", detail="its cluster cannot be reached, and had not taken it")
+UNREACHABLE = Reason(code="timed-out", detail="its cluster cannot be reached or starts no jobs, and had not taken it")
 
+#: Seconds after which a cluster that starts no jobs counts here as one that cannot be reached.
+_CLOSED = 5.0
 #: Seconds between two looks.
 _EVERY = 1.0
 #: Dispatches looked at in one go: more than an agent holds, whose deliveries come first.
@@ -52,6 +56,7 @@ class Rebinding:
         self._next = 0.0
         #: Queues that are left alone, and until when.
         self._later: dict[str, float] = {}
+        self._closed_at: dict[str, float] = {}
 
     def look(self) -> None:
         """Take back from one queue, if it is time to look."""
@@ -60,7 +65,7 @@ class Rebinding:
             return
         self._next = now + _EVERY
         with self._world.lock:
-            lost = self._world.unreachable
+            lost = self._world.unreachable | self._long_closed(now)
             others = self._world.clusters.keys() - lost - self._world.unserved
         self._later = {name: until for name, until in self._later.items() if name in lost}
         name = next((name for name in sorted(lost) if self._later.get(name, 0.0) <= now), None)
@@ -75,6 +80,13 @@ class Rebinding:
             pause = _EMPTY
         if pause:
             self._later[name] = now + pause
+
+    def _long_closed(self, now: float) -> frozenset[str]:
+        """Clusters that have started no jobs for a while, if another one has nothing to do."""
+        world = self._world
+        self._closed_at = {name: self._closed_at.get(name, now) for name in world.closed.reasons}
+        closed = frozenset(name for name, since in self._closed_at.items() if since <= now - _CLOSED)
+        return closed if closed and any(is_idle(world, n) for n in world.clusters) else frozenset()
 
     def _take_back(self, cluster: str) -> float:
         """How many seconds to leave its queue alone."""
@@ -109,8 +121,8 @@ class Rebinding:
             return False
         with self._world.lock:
             names = self._decider.candidates(job)
-            away = self._world.unreachable | self._world.unserved
-        return names is None or any(name not in away for name in names)
+            away = self._world.unreachable | self._world.unserved | self._world.closed.reasons.keys()
+        return any(name not in away for name in names)
 
     def _send_back(self, cluster: str, deliveries: Sequence[Delivery], consumer: Consumer) -> None:
         """The way of all dispatches that come back."""

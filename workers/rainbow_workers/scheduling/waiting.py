@@ -21,10 +21,11 @@ from rainbow.models.waiting import WaitingSettings
 from rainbow_workers.audit import Audit
 from rainbow_workers.clusters.cache import ClusterCache
 from rainbow_workers.clusters.depth import DepthPolicy
+from rainbow_workers.clusters.idle import has_free
 from rainbow_workers.clusters.sync import CacheSync
 from rainbow_workers.scheduling.answers import first_answers
 from rainbow_workers.scheduling.contention import Contention
-from rainbow_workers.scheduling.decide import Decider
+from rainbow_workers.scheduling.decide import FEW, Decider
 from rainbow_workers.scheduling.dispatcher import Dispatcher
 from rainbow_workers.scheduling.fair_share import FairShare
 from rainbow_workers.scheduling.lanes import Lanes
@@ -33,6 +34,7 @@ from rainbow_workers.scheduling.listening import HELD_MOST, LISTEN
 from rainbow_workers.scheduling.outgoing import Outgoing
 from rainbow_workers.scheduling.pending_job import PendingJob, note_submission, of_two
 from rainbow_workers.scheduling.publishing import revoked
+from rainbow_workers.scheduling.recalling import Recalling
 from rainbow_workers.scheduling.round import Round
 from rainbow_workers.scheduling.share_terms import SharePolicy
 from rainbow_workers.scheduling.submissions import SubmissionReader
@@ -62,6 +64,7 @@ class WaitingPolicy:
     shares: Whose turn it is.
     refuse_running: A submission beyond `max_running` is refused: else it waits.
     max_array: Elements of a job array.
+    recall: Seconds after which a job that has not started on its cluster goes to an idle one; 0: never.
     """
 
     patience: float = 30.0
@@ -70,6 +73,7 @@ class WaitingPolicy:
     shares: SharePolicy = field(default_factory=SharePolicy)
     refuse_running: bool = False
     max_array: int = 1_000_000
+    recall: float = 5.0
 
 
 def waiting_policy(settings: WaitingSettings) -> WaitingPolicy:
@@ -78,8 +82,15 @@ def waiting_policy(settings: WaitingSettings) -> WaitingPolicy:
     users = weights | {user: terms.over(weights.get(user, ShareTerms())) for user, terms in settings.users.items()}
     shares = SharePolicy(users, settings.accounts, settings.half_life)
     depth = DepthPolicy(settings.share, settings.seconds)
-    refuse_running = settings.over_limit == "refuse"
-    return WaitingPolicy(settings.patience, settings.window, depth, shares, refuse_running, settings.max_array)
+    return WaitingPolicy(
+        settings.patience,
+        settings.window,
+        depth,
+        shares,
+        refuse_running=settings.over_limit == "refuse",
+        max_array=settings.max_array,
+        recall=settings.recall,
+    )
 
 
 class WaitingRoom(Task):
@@ -100,6 +111,7 @@ class WaitingRoom(Task):
         fair_share: FairShare,
         policy: WaitingPolicy,
         limits: Limits,
+        recalling: Recalling,
         *,
         audit: Audit | None = None,
         clock: Callable[[], float] = time.time,
@@ -116,6 +128,7 @@ class WaitingRoom(Task):
         self._fair_share = fair_share
         self._policy = policy
         self._limits = limits
+        self._recalling = recalling
         self._audit = audit or Audit()
         self._clock = clock
         self._window = Window()
@@ -142,6 +155,7 @@ class WaitingRoom(Task):
     def ready(self) -> None:
         self._sync.follow()
         self._fair_share.sync()
+        self._recalling.look()
         if self._limits.refresh() and any(kind.limited for kind in self._window.kinds.values()):
             self._seen = (-1, -1)
         if not self.listens or self._changed():
@@ -292,9 +306,10 @@ class WaitingRoom(Task):
         self._broker.publish(first_answers(jobs, records)).then(lambda _: consumer.ack(deliveries))
 
     def _give_way(self, consumer: Consumer, now: float) -> None:
-        """Give back what was held for long; and all of a full window in which nothing fits, since others may."""
+        """Give back what was held for long; and all of a full window in which nothing fits, since others may: unless
+        there is no room for anything."""
         back = [e for e in self._window if now - e.since > HELD_MOST]
-        if len(self._window) >= self._policy.window:
+        if len(self._window) >= self._policy.window and self._is_room():
             if not self._turn_at:
                 self._turn_at = now + self._turn_after
             elif now >= self._turn_at:
@@ -303,6 +318,10 @@ class WaitingRoom(Task):
                 self._turn_at = now + self._turn_after
         for start in range(0, len(back), _BATCH):
             self._give_back(back[start : start + _BATCH], consumer)
+
+    def _is_room(self) -> bool:
+        with self._world.lock:
+            return any(has_free(self._world, name) for name in self._world.clusters)
 
     def _behind_which_others_wait(self) -> list[Entry]:
         lanes: dict[str, list[Entry]] = {}
@@ -334,7 +353,7 @@ class WaitingRoom(Task):
                 if entry is None or entry.pending.job is None or kind.limited:
                     continue
                 names = self._decider.candidates(entry.pending.job)
-                if names is None:
+                if len(names) > FEW:
                     return None
                 out.update(names)
         return frozenset(out)
