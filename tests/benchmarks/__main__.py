@@ -39,6 +39,7 @@ PARTS: dict[str, tuple[str, str]] = {
     "flux": ("bench_flux", "run"),
     "startup": ("bench_startup", "run"),
     "waiting": ("bench_waiting", "run"),
+    "backlog": ("bench_backlog", "run"),
     "web": ("bench_web", "run"),
     "dependencies": ("bench_dependencies", "run"),
 }
