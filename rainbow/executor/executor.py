@@ -79,7 +79,7 @@ class Executor(futures.Executor):
         """For notebooks: how many calls are in which state."""
         with self._lock:
             running = sum(future.running() for future in self._open.values())
-            counts = {"waiting": len(self._open) - running, "running": running, **self._ended}
+            counts = {"waiting": len(self._open) - running, "running": running, **dict(sorted(self._ended.items()))}
         return "<b>rainbow</b> " + ", ".join(f"{number} {state}" for state, number in counts.items() if number)
 
     def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> futures.Future[T]:
