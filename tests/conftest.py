@@ -7,6 +7,7 @@ import os
 import signal
 import sys
 import tempfile
+import threading
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -74,12 +75,14 @@ def missing(reason: object) -> None:
 
 
 @pytest.fixture(autouse=True)
-def _log_level() -> Iterator[None]:
-    """A command that is run in this process sets the level of all logs: the next test has the one before."""
+def _process_as_it_was() -> Iterator[None]:
+    """A command that is run in this process sets the level of all logs, and hooks for what is unforeseen: the next
+    test has those of before."""
     root = logging.getLogger()
-    level = root.level
+    level, hooks = root.level, (sys.excepthook, threading.excepthook)
     yield
     root.setLevel(level)
+    sys.excepthook, threading.excepthook = hooks
 
 
 @pytest.fixture(scope="session")

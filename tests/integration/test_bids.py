@@ -153,7 +153,7 @@ def test_nonsense_counts_as_silence_and_late_bids_change_nothing(rig: Rig) -> No
 
 def test_another_users_job_under_the_id_of_one_in_bidding_takes_nothing(rig: Rig) -> None:
     blue = Hand(rig, "blue")
-    waits = bid(within=20.0)
+    waits = bid(within=8.0)
     job = str(uuid.uuid4())
     first = rig.send(jobspec=shell("true"), selection=waits, id=job)
     question = blue.asked()

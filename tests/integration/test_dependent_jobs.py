@@ -141,6 +141,7 @@ def test_another_users_job_under_its_id_takes_nothing_and_learns_nothing(rig: Ri
 def test_what_cannot_be_waited_for_is_one_line_and_nothing_is_kept(rig: Rig) -> None:
     mine, nobody = str(uuid.uuid4()), str(uuid.uuid4())
     others = rig.submit(jobspec=shell("true"), token=rig.issue("bob", "submit", ("*",)))["id"]
+    sent = []
     for dependency, words in [
         (f"afterok:{mine}", "depends on itself"),
         ("afterok:123", "no id of a job of rainbow"),
@@ -149,10 +150,12 @@ def test_what_cannot_be_waited_for_is_one_line_and_nothing_is_kept(rig: Rig) -> 
         (f"afterok:{nobody}", f"dependency afterok:{nobody}: no such job (or it is another user's)"),
         (f"afterok:{others}", f"dependency afterok:{others}: no such job (or it is another user's)"),
     ]:
-        answer = job(rig, dependency, id=mine)
-        assert answer["status"] == "invalid", dependency
-        assert words in answer["error"]
+        sent.append((words, rig.send(jobspec=shell("true"), dependency=dependency, id=mine)))
         mine = str(uuid.uuid4())
+    for words, submission in sent:
+        while (answer := rig.answer(submission))["status"] == "held":
+            pass
+        assert (answer["status"], words in answer["error"]) == ("invalid", True), answer
     eventually(lambda: empty(rig))
 
 

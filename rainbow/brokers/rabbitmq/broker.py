@@ -157,14 +157,20 @@ class RabbitMQBroker:
                 return
             self._closed = True
         if self._refused is None and not self._io.here:
-            # Each message has a time limit of its own, so this ends.
-            self._publisher.wait_empty(self._options.publish_timeout + 1)
+            self._flush()
         error = PublishFailed("the broker connection was closed before the message was confirmed")
         ended = threading.Event()
         self._io.call(lambda: self._end(error, ended))
         if not self._io.here:
             ended.wait(GOODBYE)
         self._io.stop(GOODBYE)
+
+    def _flush(self) -> None:
+        """Wait until all was sent, as long as there is a connection. Each message has a time limit of its own, so this
+        ends."""
+        while not self._publisher.wait_empty(GOODBYE):
+            if not self._publisher.ready:
+                return
 
     @property
     def status(self) -> Status:
