@@ -15,7 +15,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from documents import ROOT, Block, Command, as_shown
+from docs.documents import ROOT, Block, Command, as_shown
 
 #: Seconds: guards against a hang only.
 LIMIT = 120.0

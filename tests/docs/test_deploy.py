@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 import yaml
-from documents import ROOT
 
+from docs.documents import ROOT
 from servers import NoServer, Run, end_group, start_rabbit
 
 DEPLOY = ROOT / "docs" / "deploy"

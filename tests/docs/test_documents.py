@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from documents import Document, all_documents
-from programs import needs
-from session import Session
 
+from docs.documents import Document, all_documents
+from docs.programs import needs
+from docs.session import Session
 from servers import free_ports
 
 if TYPE_CHECKING:

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from documents import ROOT, read
 
+from docs.documents import ROOT, read
 from rainbow.jobspec.request import Demand
 from rainbow.models.job import Dispatch
 

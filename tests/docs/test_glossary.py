@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from typing import get_args
 
 import pytest
-from documents import ROOT
 
+from docs.documents import ROOT
 from rainbow.client.views import ClusterView
 from rainbow.models.job import RETRYABLE_REJECTS, TERMINAL, AnswerStatus, RejectCode, State
 

@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 import yaml
-from documents import ROOT
 
+from docs.documents import ROOT
 from rainbow.settings import load
 
 FOLDER = ROOT / "docs" / "deploy" / "kubernetes"

@@ -13,9 +13,9 @@ from types import FrameType
 from typing import Any
 
 import pytest
-from documents import ROOT
 
 from agentrig import Agents
+from docs.documents import ROOT
 from rainbow.client import Client
 from rig import Rig
 

@@ -10,8 +10,8 @@ from typing import Any, get_args
 import jsonschema
 import pytest
 import yaml
-from documents import ROOT, all_documents
 
+from docs.documents import ROOT, all_documents
 from rainbow import topology
 from rainbow.models import control
 from rainbow.models.job import Answer, AnswerStatus, Dispatch, JobEvent, RejectCode, SubmitRequest

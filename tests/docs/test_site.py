@@ -9,8 +9,8 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
-from documents import ROOT
 
+from docs.documents import ROOT
 from pictures import BROWSERS, browser_program
 
 #: A link to elsewhere in Markdown or reStructuredText, or a bare one in angle brackets; not what stands in code.

@@ -13,9 +13,9 @@ from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
 import pytest
-from proxy import Proxy
 
 from agentrig import Agents, ended, shell, submit
+from faults.proxy import Proxy
 from rainbow import topology
 from rainbow_agents.executors.base import Context, Ended, Held, Listener, Started, Submitted, Work
 from rainbow_agents.executors.dry_run import DryRunExecutor

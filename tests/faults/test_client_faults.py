@@ -12,8 +12,8 @@ from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
 import pytest
-from proxy import Proxy
 
+from faults.proxy import Proxy
 from rainbow.client import Client
 from rainbow.errors import TimedOut, Unavailable
 from rainbow.settings import Settings

@@ -17,9 +17,8 @@ from typing import Any
 
 import pytest
 
-#: Which scheduler the instances load: `simple` (of flux-core), `fluxion` (of flux-sched), or what Flux loads
-#: by itself. Run the tests once with each: RAINBOW_FLUX_SCHEDULER=simple pytest tests/flux
-SCHEDULER = os.environ.get("RAINBOW_FLUX_SCHEDULER", "")
+from fluxrig import SCHEDULER
+
 SCHEDULERS = {
     "": "",
     "simple": '[modules.alternatives]\nsched = "sched-simple"\nfeasibility = "sched-simple"',

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from agentrig import Agents, shell
-from conftest import SCHEDULER
+from fluxrig import SCHEDULER
 from rig import Rig
 
 CONFIG = """

@@ -22,8 +22,8 @@ from rig import Rig, eventually, resources
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "docs"))
 
-from documents import block_named
-from programs import needs
+from docs.documents import block_named
+from docs.programs import needs
 
 HOW_TO = "docs/how-to/submit-from-any-language.md"
 #: Where Debian's golang-github-rabbitmq-amqp091-go-dev puts what the Go program needs.

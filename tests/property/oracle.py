@@ -15,11 +15,10 @@ from multiprocessing import get_context
 from pathlib import Path
 from random import Random
 
-sys.path.insert(0, str(Path(__file__).parent))
+sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from cases import Case, make_case
-from vertex_documents import DocumentGraph
-
+from property.cases import Case, make_case
+from property.vertex_documents import DocumentGraph
 from rainbow.resources.backends.vertex import Search, TookTooLong
 from rainbow.resources.matching.matcher import Matcher
 from rainbow.resources.readers.reader import read_graph

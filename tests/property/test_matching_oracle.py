@@ -12,10 +12,9 @@ from hypothesis import strategies as st
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from cases import Case, make_case, make_constraint
-from oracle import compare
-from vertex_documents import DocumentGraph
-
+from property.cases import Case, make_case, make_constraint
+from property.oracle import compare
+from property.vertex_documents import DocumentGraph
 from rainbow.jobspec.request import Request
 from rainbow.resources import Summary, match, read_graph
 from rainbow.resources.backends.vertex_graph import holds

@@ -13,8 +13,8 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent))  # `import doors` in every import mode
 sys.path.insert(0, str(Path(__file__).parents[1] / "system"))
 
-from doors import Door, start_with_tokens
 from rainbow.security.tokens import KeyRing
+from security.doors import Door, start_with_tokens
 from servers import NoServer, Private, RabbitServer, Run
 
 

@@ -10,13 +10,13 @@ import threading
 from pathlib import Path
 from typing import Any
 
-from doors import Door
 from rainbow.client import Client
 from rainbow.security.tokens import KeyRing
 from rainbow.settings import Settings
 from rainbow_agents.agent import Agent
 from rainbow_workers.cli import build
 from rainbow_workers.service import WORKERS
+from security.doors import Door
 from servers import wait_until
 
 

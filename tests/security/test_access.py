@@ -11,7 +11,6 @@ from typing import Any, get_args
 import pytest
 import redis
 
-from doors import Door, consume, outcome, publish
 from rainbow import codec, topology
 from rainbow.brokers import ConnectOptions, connect
 from rainbow.brokers.base import Message
@@ -25,6 +24,7 @@ from rainbow_workers.service import ServiceOptions
 from rainbow_workers.stores.history import MAX_MARKS
 from rainbow_workers.stores.memory import MemoryStore
 from rig import Rig, eventually, resources
+from security.doors import Door, consume, outcome, publish
 
 ROLES: tuple[Role, ...] = get_args(Role)
 

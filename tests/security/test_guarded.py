@@ -11,13 +11,13 @@ from typing import Any
 import jwt
 import pytest
 
-from doors import Door, get, outcome, publish
-from guarded import Guarded, Stream
 from rainbow import topology
 from rainbow.errors import BadCredentials, Denied
 from rainbow.security.tokens import KeyRing
 from rainbow_agents.agent import Agent
 from rainbow_agents.registration import enrollment
+from security.doors import Door, get, outcome, publish
+from security.guarded import Guarded, Stream
 from servers import wait_until
 
 Make = Callable[..., Guarded]

@@ -14,13 +14,13 @@ from typing import Any
 
 import pytest
 
-from doors import Door, log_in
 from processes import Site
 from rainbow.client import Client
 from rainbow.errors import RainbowError
 from rainbow.security.tokens import KeyRing
 from rainbow.settings import load
 from rig import resources
+from security.doors import Door, log_in
 from servers import wait_until
 
 #: Time to live of an agent's token and for how long it is watched, in seconds: `RAINBOW_TEST_RENEWAL=60:600`.

@@ -14,14 +14,14 @@ import pika
 import pytest
 from pika.exceptions import ChannelClosedByBroker
 
-from doors import Door
-from guarded import Guarded
 from rainbow import codec, topology
 from rainbow.brokers.base import Message
 from rainbow.errors import Conflict, Denied, RainbowError
 from rainbow.security import tokens
 from rainbow_workers.service import ServiceOptions
 from rig import Rig, eventually, resources
+from security.doors import Door
+from security.guarded import Guarded
 from servers import Private, RedisServer, wait_until
 
 #: The bound that the documentation states, in seconds.

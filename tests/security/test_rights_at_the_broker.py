@@ -11,12 +11,12 @@ import pytest
 from pika.adapters.blocking_connection import BlockingChannel
 from pika.exceptions import AMQPError, ProbableAuthenticationError
 
-from doors import Act, Door, consume, get, log_in, outcome, publish
 from rainbow import topology
 from rainbow.brokers import ConnectOptions, connect
 from rainbow.errors import InvalidInput
 from rainbow.security import scopes, tokens
 from rainbow.security.tokens import KeyRing, Role
+from security.doors import Act, Door, consume, get, log_in, outcome, publish
 
 CLUSTERS = ("blue", "red", "blue2")
 REPLIES = "amq.rabbitmq.reply-to"

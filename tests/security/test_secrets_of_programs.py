@@ -19,7 +19,6 @@ import pytest
 import redis
 import yaml
 
-from markers import Found, Marks, Processes
 from processes import Site
 from rainbow import codec, topology
 from rainbow.brokers import ConnectOptions, connect
@@ -29,6 +28,7 @@ from rainbow.errors import RainbowError
 from rainbow.security.tokens import KeyRing
 from rainbow.settings import load
 from rig import resources
+from security.markers import Found, Marks, Processes
 from servers import Private, RabbitServer, RedisServer, Run, free_ports, wait_until
 
 #: What holds secrets because it must: settings, keys, what registration left.

@@ -13,10 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from certificates import Authority
 from rainbow.brokers import ConnectOptions, Tls, connect
 from rainbow.errors import InvalidSettings, RainbowError, StoreUnavailable
 from rainbow_workers.stores import StoreOptions, open_store
+from security.certificates import Authority
 from servers import Private, RabbitServer, RedisServer, free_ports, spawn, start_rabbit, wait_until
 from servers import redis_program as find_program
 

@@ -8,9 +8,9 @@ from pathlib import Path
 import httpx
 import pytest
 
-from certificates import Authority
 from processes import Site
 from rig import eventually
+from security.certificates import Authority
 from servers import free_ports
 
 

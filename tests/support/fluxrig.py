@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
 from rainbow_agents.executors.base import Context
 from rainbow_agents.executors.testing import Rig
+
+#: Which scheduler the instances load: `simple` (of flux-core), `fluxion` (of flux-sched), or what Flux loads
+#: by itself. Run the tests once with each: RAINBOW_FLUX_SCHEDULER=simple pytest tests/flux
+SCHEDULER = os.environ.get("RAINBOW_FLUX_SCHEDULER", "")
 
 
 def make_flux(name: str, folder: Path, owner: str = "0123456789abcdef", **options: Any) -> Rig:

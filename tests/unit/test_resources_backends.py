@@ -25,8 +25,8 @@ from resource_texts import graph, request
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "property"))
 
-from cases import make_case
-from vertex_documents import DocumentGraph
+from property.cases import make_case
+from property.vertex_documents import DocumentGraph
 
 
 @pytest.fixture(params=["folded", "vertex"])
