@@ -25,7 +25,7 @@ from typing import Any
 from rainbow.errors import InvalidInput, NotFound, RainbowError
 from rainbow.models.staging import StagedFile, Staging, StagingSettings
 from rainbow.models.wire import parse
-from rainbow.staging import open_place
+from rainbow.staging import Place, open_place
 from rainbow_agents.executors.base import (
     Ended,
     Executor,
@@ -151,10 +151,10 @@ class StagingExecutor:
         large = [file for file in plan.files if file.data is None]
         try:
             if large:
-                self._places[plan.place or ""].get(f"{plan.job}/in", folder / "in")
+                self._place(plan).get(f"{plan.job}/in", folder / "in")
             for file in large:
                 _take(folder / "in" / file.path, folder / "work" / file.path, file)
-        except (RainbowError, OSError, KeyError) as exc:
+        except (RainbowError, OSError) as exc:
             why = f"stage-in: {_why(exc)}"
             write_private(folder / "failed", why)
             self._inner.cancel([held], why)
@@ -195,8 +195,8 @@ class StagingExecutor:
             ended = dataclasses.replace(ended, state="failed", returncode=None, code="staging", detail=why)
         try:
             if plan.place is not None and not plan.element:  # other elements of an array may still need them
-                self._places[plan.place].remove(f"{plan.job}/in" if plan.out else plan.job)
-        except (RainbowError, KeyError) as exc:
+                self._place(plan).remove(f"{plan.job}/in" if plan.out else plan.job)
+        except RainbowError as exc:
             log.info("%s", exc, extra={"action": "staging", "id": plan.job})
         self._listener(ended)
         (folder / "plan.json").unlink()
@@ -214,8 +214,8 @@ class StagingExecutor:
                 problems.append(f"{path} leads out of the working directory")
             else:
                 try:
-                    self._places[plan.place or ""].put(source.resolve(), f"{plan.job}/out/{plan.element}{path}")
-                except (RainbowError, OSError, KeyError) as exc:
+                    self._place(plan).put(source.resolve(), f"{plan.job}/out/{plan.element}{path}")
+                except (RainbowError, OSError) as exc:
                     problems.append(_why(exc))
         return f"stage-out: {problems[0]}" if problems else None
 
@@ -225,6 +225,12 @@ class StagingExecutor:
         """The folder of a job whose files are not dealt with yet."""
         folder = self._root / name_of(mark) if self._root is not None else None
         return folder if folder is not None and os.path.exists(folder / "plan.json") else None
+
+    def _place(self, plan: _Plan) -> Place:
+        """Raises NotFound for one that the settings had when the job came."""
+        if plan.place not in self._places:
+            raise NotFound(f"this cluster has no staging place {plan.place!r}")
+        return self._places[plan.place]
 
     def _begin(self, what: str, mark: SubmissionKey, task: Callable[[], None]) -> None:
         """Run `task` in a thread, one of its kind for each job. What is left at a close is for the next agent."""
@@ -318,8 +324,6 @@ def _take(source: Path, target: Path, file: StagedFile) -> None:
 
 
 def _why(exc: Exception) -> str:
-    if isinstance(exc, KeyError):
-        return f"this cluster has no staging place {exc} any more"
     return f"{exc.filename}: {exc.strerror}" if isinstance(exc, OSError) and exc.filename else str(exc)
 
 
