@@ -92,7 +92,8 @@ def _words(error: Any) -> str:
     words = _WORDS.get(error["type"])
     if words is None:
         return str(error["msg"]).removeprefix("Value error, ")
-    return words.format(**error.get("ctx", {}))
+    numbers = {name: f"{v:.15g}" if isinstance(v, float) else v for name, v in error.get("ctx", {}).items()}
+    return words.format(**numbers)
 
 
 def _known(model: type[BaseModel] | None, place: tuple[int | str, ...]) -> list[str]:

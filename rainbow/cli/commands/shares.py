@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar
 
@@ -11,6 +12,9 @@ from rainbow.cli.lazy import DefaultGroup, make_app
 from rainbow.cli.options import Config, Json, Limit, Token
 from rainbow.cli.render import output
 from rainbow.cli.session import client
+from rainbow.errors import InvalidInput
+from rainbow.models.shares import ShareTerms
+from rainbow.models.wire import parse
 
 
 class _Shares(DefaultGroup):
@@ -83,7 +87,7 @@ def set_share(
       rainbow shares set alice --weight 2 --max-running 100
     """
     given = {"weight": weight, "max_running": max_running, "max_waiting": max_waiting, "max_rate": max_rate}
-    terms = {key: _number(key, text) for key, text in given.items() if text is not None}
+    terms = _checked({key: _number(key, text) for key, text in given.items() if text is not None})
     with client(config, token, timeout) as rainbow:
         found = rainbow.set_share(name, account=account, terms=terms)
     _said(found, name, as_json)
@@ -116,6 +120,15 @@ def _number(key: str, text: str) -> float | int:
     except ValueError:
         option = "--" + key.replace("_", "-")
         raise typer.BadParameter(f"{option}: {text!r} is not a {'whole ' if whole else ''}number") from None
+
+
+def _checked(terms: dict[str, float | int]) -> dict[str, float | int]:
+    try:
+        parse(ShareTerms, terms)
+    except InvalidInput as exc:
+        named = re.sub(r"^field '(\w+)':", lambda field: "--" + field[1].replace("_", "-"), exc.message)
+        raise InvalidInput(named) from None
+    return terms
 
 
 def _said(found: Mapping[str, Any], name: str, as_json: bool) -> None:
