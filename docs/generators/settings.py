@@ -81,7 +81,7 @@ MEANINGS: Mapping[str, str] = {
     "scheduler.failover_rate": "Waiting jobs of lost clusters that are placed elsewhere, a second.",
     "scheduler.waiting.share": "Work that a cluster gets ahead of what it can start, as a share of its size, at least.",
     "scheduler.waiting.seconds": "Likewise, in seconds of its measured rate of ends.",
-    "scheduler.waiting.patience": "Others may pass a job whose turn it is for so long; then it is bound without room.",
+    "scheduler.waiting.patience": "Others may pass a job so long whose turn it is, a large one less; it is bound then.",
     "scheduler.waiting.weights": "Weights of users when several want the same; 1 for the others.",
     "scheduler.waiting.users": "Likewise, with limits: `{alice: {weight: 2, max_running: 100}}`.",
     "scheduler.waiting.accounts": "The same for accounts, the level above users.",

@@ -13,9 +13,9 @@ class WaitingSettings(BaseModel):
     """How much work clusters get ahead, and how jobs wait that find no room.
 
     A cluster gets ahead `share` of its size, or as many jobs as end there in `seconds`, whichever is more. A job that
-    others pass for `patience` seconds although it is its turn is bound to a cluster without room. `window` is how many
-    jobs a scheduler holds of each waiting queue. `weights` says how much each user gets of what several users of
-    one account want, 1 for those without one; what they had lately counts, half of it after `half_life` seconds.
+    others pass for `patience` seconds although it is its turn (less for a large one) is bound without room. `window` is
+    how many jobs a scheduler holds of each waiting queue. `weights` says how much each user gets of what several users
+    of one account want, 1 for those without one; what they had lately counts, half of it after `half_life` seconds.
     `accounts` has weights and limits of accounts, `users` those of users. `over_limit` says what becomes of a
     submission whose user or account has as many jobs on clusters as it may. A job that has not started for
     `recall` seconds on its cluster goes to an idle one. A job array may have `max_array` elements.

@@ -247,21 +247,22 @@ def test_a_kind_that_does_not_fit_is_skipped_as_a_whole() -> None:
     assert len(room.window) == 100
 
 
-def test_whose_turn_it_is_and_is_passed_for_long_is_bound_early() -> None:
+@pytest.mark.parametrize(("cores", "step"), [(16, 1), (8, 2), (5, 3)])
+def test_whose_turn_it_is_and_is_passed_for_long_is_bound_early(cores: int, step: int) -> None:
+    """After `patience`, less what the job takes of the largest cluster: one of all its cores never finds room."""
+    large = read_cached(simple(["true"], tasks=cores, cores_per_task=1))
     world = cache(blue=state(3))
     room = Room(world, patience=30.0)
-    room.window.add(pending(1, LARGE), 0.0)
-    room.window.add(pending(2, LARGE), 0.0)
-    version = 1
-    for step in range(5):
-        version += 1
-        world.apply(Changes(version, states={"blue": state(3)}, reserved={"blue": Demand()}))
-        room.window.add(pending(100 + step), 0.0)
-        placed = room.release(100.0 + 10 * step)
+    room.window.add(pending(1, large), 0.0)
+    room.window.add(pending(2, large), 0.0)
+    for at in range(step + 1):
+        world.apply(Changes(at + 2, states={"blue": state(3)}, reserved={"blue": Demand()}))
+        room.window.add(pending(100 + at), 0.0)
+        placed = room.release(100.0 + 10 * at)
         for job in placed:
-            world.settle("blue", (LARGE if job == "job1" else SMALL).demand)
-        if step < 4:
-            assert placed == {f"job{100 + step}": "blue"}
+            world.settle("blue", (large if job == "job1" else SMALL).demand)
+        if at < step:
+            assert placed == {f"job{100 + at}": "blue"}
         else:
             assert placed.get("job1") == "blue"
             assert "job2" not in placed, "one of a kind at a time"

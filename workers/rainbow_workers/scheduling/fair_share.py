@@ -63,7 +63,7 @@ class FairShare:
         self._guessed: dict[tuple[Payer, str], tuple[float, float]] = {}
         self._run_times: Mapping[str, float] = {}
         self._run_time = 0.0
-        self._totals = Demand()
+        self._totals = self._largest = Demand()
         #: What jobs of one kind cost, until the next exchange with the store.
         self._known: dict[tuple[int, str, str | None], tuple[float, float, bool, Jobspec]] = {}
         self._next = 0.0
@@ -124,12 +124,17 @@ class FairShare:
         known = self._known.get(key)
         if known is None:
             # The jobspec is kept with it: its id is of no other for as long.
-            known = self._known[key] = (self._part(job), *self._seconds(job, cluster), job.jobspec)
+            known = self._known[key] = (self._part(job, self._totals), *self._seconds(job, cluster), job.jobspec)
         return known
 
-    def _part(self, job: Job) -> float:
-        """The job's dominant share of all clusters."""
-        demand, totals = job.jobspec.demand, self._totals
+    def size_of(self, job: Job) -> float:
+        """How much of the largest cluster the job takes, 0 to 1."""
+        return min(1.0, self._part(job, self._largest))
+
+    @staticmethod
+    def _part(job: Job, totals: Demand) -> float:
+        """The job's dominant share of `totals`."""
+        demand = job.jobspec.demand
         pairs = [(demand.cores, totals.cores), (demand.gpus, totals.gpus)]
         if not demand.cores and not demand.gpus:
             pairs = [(demand.nodes, totals.nodes)]
@@ -200,6 +205,11 @@ class FairShare:
             self._run_time = sum(of_users) / len(of_users) if of_users else 0.0
             self._totals = Demand(
                 sum(t.nodes for t in totals), sum(t.cores for t in totals), sum(t.gpus for t in totals)
+            )
+            self._largest = Demand(
+                max((t.nodes for t in totals), default=0),
+                max((t.cores for t in totals), default=0),
+                max((t.gpus for t in totals), default=0),
             )
 
     def _put_right(self, run_times: Mapping[str, float]) -> None:

@@ -80,7 +80,7 @@ class Round:
             # No cluster is kept from it: the others do not pass it.
             self._early, self._kind, kind.passed_at = False, None, 0.0
             return
-        if not self._early and kind.passed_at and self._now - kind.passed_at > self._patience:
+        if not self._early and self._is_late(kind, pending):
             self._early = True  # offered once more
             return
         self._early = False
@@ -91,12 +91,18 @@ class Round:
 
     def _known_full(self, kind: Kind) -> bool:
         """Whether there is no room for what this kind asks for, and it is not to be bound early."""
-        detail = self._full.get(_asked(kind))
-        late = kind.passed_at and self._now - kind.passed_at > self._patience
-        if detail is None or late or kind.limited:
+        detail, entry = self._full.get(_asked(kind)), kind.first()
+        if detail is None or kind.limited or (entry is not None and self._is_late(kind, entry.pending)):
             return False
         kind.detail = detail
         return True
+
+    def _is_late(self, kind: Kind, pending: PendingJob) -> bool:
+        """Whether others went by for too long. The less of the largest cluster a job leaves, the less chance has it of
+        finding room."""
+        assert pending.job is not None
+        patience = self._patience * (1.0 - self._fair_share.size_of(pending.job))
+        return bool(kind.passed_at) and self._now - kind.passed_at > patience
 
     def taken(self, pending: PendingJob, decision: Decision | None) -> None:
         kind, job = self._kind, pending.job
