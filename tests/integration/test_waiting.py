@@ -291,6 +291,23 @@ def test_a_user_who_comes_later_is_not_behind_all_of_another(rig: Rig, agents: A
     assert len(after) - last > 40, f"the last of 10 jobs was number {last} of {len(after)}"
 
 
+def test_when_a_waiting_job_starts_is_forecast(rig: Rig, agents: Agents) -> None:
+    """From what runs, for how long jobs ran, and how many of its user are before it."""
+    agents.start("blue", graph=ONE, options={"run_s": 0.4})
+    ids = [str(uuid.uuid4()) for _ in range(30)]
+    for job in ids:
+        rig.send(id=job, jobspec=shell("true"))
+    rig.until(ids[-1], "held")
+
+    def forecast() -> tuple[float, float] | None:
+        waits = rig.rpc.call({"op": "queue", "id": ids[-1]})["job"]
+        return waits and waits["starts_in_s"] and (time.time(), waits["starts_in_s"])
+
+    asked, forecast_s = eventually(forecast)
+    started = ended(rig, ids, 60)[ids[-1]]["times"]["running"]
+    assert 0.25 < forecast_s / (started - asked) < 4, (forecast_s, started - asked)
+
+
 def test_a_user_is_not_behind_all_of_another_in_the_same_queue(request: pytest.FixtureRequest) -> None:
     """The window of the queue is full of the first one's jobs, and many more are behind."""
     urls = (request.getfixturevalue("amqp_url"), request.getfixturevalue("redis_url"))

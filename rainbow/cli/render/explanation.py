@@ -107,6 +107,8 @@ def show_waiting(record: JobRecord, queue: Mapping[str, Any]) -> None:
     waiting = queue["totals"]["waiting"]
     ahead = f"{job['own_before']} older jobs of its user, and {job['users_before']} users with less for their weight"
     output.line(f"before it: {ahead} ({waiting} jobs wait in all)")
+    if job.get("starts_in_s") is not None:
+        output.line(f"forecast: starts in about {output.span(job['starts_in_s'])}, if all goes on as lately")
     for row in queue["users"]:
         if row["user"] == record.user and row["account"] == (record.account or row["account"]):
             output.line(

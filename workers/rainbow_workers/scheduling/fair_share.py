@@ -147,6 +147,10 @@ class FairShare:
         guess = known(job.user) or self._run_time or job.jobspec.duration or _UNKNOWN
         return measured or guess, measured is not None
 
+    def run_time(self, user: str) -> float:
+        """How many seconds jobs of this user, or else of all, ran lately; 0 if none has ended."""
+        return self._run_times.get(user) or self._run_time
+
     def usage(self) -> Usage:
         """The sums as they are now."""
         with self._lock:

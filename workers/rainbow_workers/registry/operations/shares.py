@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 from rainbow.errors import InvalidInput, NotFound
@@ -51,11 +51,15 @@ class ShareOperations:
             users = [row for row in users if row["user"] == caller.sub]
         found: dict[str, Any] = {"users": users, "totals": totals}
         if request.id is not None:
-            found["job"] = self._waits(request.id, caller, tallies)
+            waiting = {payer: row["share"] for payer, row in due.items() if payer in tallies and tallies[payer].waiting}
+            found["job"] = self._waits(request.id, caller, tallies, waiting)
         return found
 
-    def _waits(self, job_id: str, caller: Principal, tallies: Mapping[Payer, Tally]) -> dict[str, Any] | None:
-        """What a waiting job waits for, as far as it is known here; None for one that does not wait."""
+    def _waits(
+        self, job_id: str, caller: Principal, tallies: Mapping[Payer, Tally], shares: Mapping[Any, float]
+    ) -> dict[str, Any] | None:
+        """What a waiting job waits for, as far as it is known here; None for one that does not wait. `shares` are those
+        of all who have jobs that wait."""
         record = self._store.jobs.get([job_id])[0]
         if record is None or (caller.role != "admin" and record.user != caller.sub):
             raise NotFound(f"no job {job_id} (or it is another user's)")
@@ -66,13 +70,26 @@ class ShareOperations:
         before = [p for p, t in tallies.items() if t.waiting and p != payer and self._fair_share.standing(p) < mine]
         own = self._store.jobs.find(state="held", cluster=None, user=record.user, limit=_LOOKED_AT)
         since = record.times.get("submitted", record.times.get("held", 0.0))
-        older = sum(other.times.get("submitted", other.times.get("held", since)) < since for other in own)
+        # Those that came in the same moment are as likely before it as behind.
+        times = [other.times.get("submitted", other.times.get("held", since)) for other in own if other.id != job_id]
+        older = sum(at < since for at in times) + sum(at == since for at in times) // 2
+        names = (record.answer or {}).get("clusters", ())
+        part = shares.get(payer, 0.0) / sum(shares.values()) if shares else 0.0
+        rate = self._ends_per_s(names, record.user) * part
         return {
             "detail": record.detail,
-            "clusters": [self._room(name) for name in (record.answer or {}).get("clusters", ())],
+            "clusters": [self._room(name) for name in names],
             "own_before": older,
             "users_before": len(before),
+            "starts_in_s": round((older + 1) / rate, 1) if rate and record.code == "waiting" else None,
         }
+
+    def _ends_per_s(self, clusters: Iterable[str], user: str) -> float:
+        """How many jobs end there in a second: those that run, over how long jobs ran lately; 0 if none has ended."""
+        seconds = self._fair_share.run_time(user)
+        with self._world.lock:
+            running = [self._world.values(n).get("jobs_running") for n in clusters if n in self._world.clusters]
+        return sum(n for n in running if isinstance(n, int) and n > 0) / seconds if seconds else 0.0
 
     def _room(self, name: str) -> dict[str, Any]:
         with self._world.lock:
