@@ -118,7 +118,7 @@ MEANINGS: Mapping[str, str] = {
     "agent.max_queued": "Jobs that wait to start here, at most. The scheduler keeps to it.",
     "agent.allowed_users": "Only these users' jobs are taken.",
     "agent.values": "Values added to each report, for selection (`cost_per_node_hour`).",
-    "agent.prefetch": "Jobs held undecided, at most.",
+    "agent.prefetch": "Jobs held undecided, at most; and dispatches of half as many that have not started.",
     "agent.report_every": "Pause between reports.",
     "agent.grace": "How long stopping may take.",
     "agent.role": "Of several agents of one cluster: all share the queue, or the others wait (`stand-by`).",
