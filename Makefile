@@ -34,7 +34,7 @@ lint: $(VENV)/.dev ## Run ruff, mypy and import-linter
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(BIN)/mypy tests/support
+	$(BIN)/mypy tests
 	$(BIN)/lint-imports
 
 docs: $(VENV)/.dev ## Build the documentation site in build/docs; a broken link fails

@@ -12,13 +12,13 @@ import time
 import uuid
 from collections import defaultdict
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import redis as redis_client
 
 from rainbow import codec, topology
 from rainbow.brokers.base import Message
-from rainbow_workers.scheduling import submissions as intake_module
 from rainbow_workers.scheduling.dispatcher import Dispatcher
 from rainbow_workers.service import ServiceOptions
 from rig import Rig, eventually, resources
@@ -74,6 +74,10 @@ def _bodies(rig: Rig, count: int, repeat: bool) -> list[bytes]:
     ]
 
 
+def _filled(rig: Rig, queues: list[str], count: int) -> bool:
+    return sum(rig.broker.stats(q).messages for q in queues) >= count
+
+
 def run() -> dict[str, float | None]:
     figures: dict[str, float | None] = {}
     with rabbitmq() as amqp_url, redis() as redis_url:
@@ -93,7 +97,7 @@ def run() -> dict[str, float | None]:
                 clock = Clock()
                 undo = [
                     clock.around(task, "handle", "rest"),
-                    clock.around(intake_module.codec, "decode", "decode"),
+                    clock.around(codec, "decode", "decode"),
                     clock.around(task._intake._verifier, "verify", "token"),
                     clock.around(task._intake, "read", "read"),
                     clock.around(deciding._decider, "_candidates", "match"),
@@ -110,9 +114,7 @@ def run() -> dict[str, float | None]:
                 for start in range(0, JOBS, 500):
                     messages = [Message(topology.SUBMIT, "submit", b) for b in bodies[start : start + 500]]
                     rig.submitter.publish(messages).check(120)
-                eventually(
-                    lambda b=before: sum(rig.broker.stats(q).messages for q in jobs) >= b + JOBS, 300, every=0.05
-                )
+                eventually(partial(_filled, rig, jobs, before + JOBS), 300, every=0.05)
                 clock.spent["amqp_io"] = _thread_seconds(io) - io_before
                 for restore in undo:
                     restore()

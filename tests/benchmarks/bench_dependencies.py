@@ -67,7 +67,7 @@ def diamond(rig: Rig, count: int) -> dict[str, float | None]:
 
 def run() -> dict[str, float | None]:
     figures: dict[str, float | None] = {}
-    for part in (lambda rig: chain(rig, CHAIN), lambda rig: diamond(rig, DIAMOND)):
+    for part, jobs in ((chain, CHAIN), (diamond, DIAMOND)):
         with (
             rabbitmq() as amqp_url,
             redis() as redis_url,
@@ -80,7 +80,7 @@ def run() -> dict[str, float | None]:
                     agents.program(name, graph=resources(nodes=4, cores=16, host=name), options={"run_s": 0.0})
                 for name in ("red", "green", "blue"):
                     agents.known(name)
-                figures |= part(rig)
+                figures |= part(rig, jobs)
             finally:
                 agents.close()
     return figures

@@ -14,6 +14,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -141,7 +142,7 @@ def nodes() -> dict[str, float]:
     clocked(lambda: read_graph(json.dumps(rset(10))), 100)  # warm up
     for size in (100, 10_000, 100_000):
         text = json.dumps(rset(size))
-        load = clocked(lambda text=text: read_graph(text), 50)
+        load = clocked(partial(read_graph, text), 50)
         summary = read_graph(text)
         asked = min(_new_request_s(summary) for _ in range(3))
         figures[f"nodes_{size}_load_us"], figures[f"nodes_{size}_new_us"] = load * 1e6, asked * 1e6
@@ -169,7 +170,7 @@ def different(count: int = 1024) -> dict[str, float]:
     edges = [{"source": key, "target": f"v{n}", "relation": "contains"} for n, key in enumerate(keys)]
     summary = read_graph(document, subsystems={"os": {"graph": {"nodes": vertices, "edges": edges}}})
     figures = {}
-    for name, make in {
+    kinds: dict[str, Callable[[int], Request]] = {
         "plain": lambda n: slots(4, 1, 1 + n % 4),
         "property": lambda n: slots(1 + n, 1, 2, 0, Constraint("properties", ("even",))),
         "hostlist": lambda n: slots(1, 1, 2, 0, Constraint("hostlist", (f"host-{n * 7919 % 65536:x}",))),
@@ -179,12 +180,11 @@ def different(count: int = 1024) -> dict[str, float]:
         "requires_every_second": lambda n: Request(
             (want("node", 1 + n, requires=(Requirement("os", "version", "even", ()),)),)
         ),
-    }.items():
+    }
+    for name, make in kinds.items():
         match(make(0), summary, algorithms=ALGORITHMS)
         requests = [make(n) for n in range(1, 40)]
-        taken = [
-            clocked(lambda request=request: match(request, summary, algorithms=ALGORITHMS)) for request in requests
-        ]
+        taken = [clocked(partial(match, request, summary, algorithms=ALGORITHMS)) for request in requests]
         figures[f"different_{count}_{name}_ms"] = statistics.median(taken) * 1e3
     return figures
 
@@ -205,18 +205,19 @@ def constrained(count: int = 100_000) -> dict[str, float]:
     summary = read_graph(rset(count, properties=properties))
     scattered = read_graph(rset(count, properties={"odd": ",".join(map(str, range(1, count, 2)))}))
     figures = {}
-    for name, make in {
+    kinds: dict[str, Callable[[int], Constraint]] = {
         "two_hosts": lambda n: Constraint("hostlist", (f"node{n},node{n + 5}",)),
         "not_four_hosts": lambda n: Constraint("not", (Constraint("hostlist", (f"node[{n}-{n + 3}]",)),)),
         "range": lambda n: Constraint("hostlist", (f"node[{n}-{count // 2 + n}]",)),
         "property": lambda n: Constraint("properties", ("gpu",)),
         "scattered_property": lambda n: Constraint("properties", ("odd",)),
         "ranks": lambda n: Constraint("ranks", (f"{n}-{n + 100}",)),
-    }.items():
+    }
+    for name, make in kinds.items():
         where = scattered if name.startswith("scattered") else summary
         match(slots(1, 1, 1, 0, make(0)), where)
         requests = [slots(1 + n % 2, 1, 1 + n // 2, 0, make(n)) for n in range(1, 60)]
-        taken = [clocked(lambda request=request, where=where: match(request, where)) for request in requests]
+        taken = [clocked(partial(match, request, where)) for request in requests]
         figures[f"constraint_{name}_us"] = statistics.median(taken) * 1e6
     return figures
 

@@ -191,7 +191,10 @@ def run() -> dict[str, float | None]:
             names = ["bare.in", "bare.out", *(f"bare.out.{n}" for n in range(CLUSTERS))]
             broker.declare(topology.Topology(queues=tuple(topology.Queue(n, max_length=None) for n in names)))
             token = site.token("alice")
-            mine, bares, ones, alikes = [], [], [], []
+            mine: list[float] = []
+            bares: list[float] = []
+            ones: list[float] = []
+            alikes: list[float] = []
             clusters = [f"c{n}" for n in range(CLUSTERS)]
             stack.enter_context(progress := Progress(amqp_url))
             jobs = [topology.jobs_queue(name) for name in clusters]

@@ -15,8 +15,10 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from statistics import median
+from typing import Any
 
 import httpx
 
@@ -39,7 +41,7 @@ _BATCH = 1000
 
 def run() -> dict[str, float | None]:
     with rabbitmq() as amqp_url, redis() as redis_url, tempfile.TemporaryDirectory(prefix="rainbow-bench-") as folder:
-        more = {"log_level": "warning", "web": {"rate": 10_000, "burst": 10_000}}
+        more: dict[str, Any] = {"log_level": "warning", "web": {"rate": 10_000, "burst": 10_000}}
         with Site(Path(folder), amqp_url, redis_url, "bench:", **more) as site:
             registrar = site.scheduler("registrar", name="registrar")
             [port] = free_ports(1)
@@ -113,7 +115,7 @@ def _records(url: str, token: str, rare: str) -> dict[str, float | None]:
             "deep_user": {"user": "u7", "before": deep},
         }.items():
             assert page(**wanted)["jobs"], name
-            figures[f"web_page_{name}_ms"] = _milliseconds(lambda wanted=wanted: page(**wanted))
+            figures[f"web_page_{name}_ms"] = _milliseconds(partial(page, **wanted))
         began = time.perf_counter()
         after(JOBS)
         figures["web_all_pages_s"] = time.perf_counter() - began

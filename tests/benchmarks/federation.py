@@ -23,7 +23,7 @@ from rainbow.brokers.base import Delivery
 from rainbow.jobspec import Jobspec, read_cached
 from rainbow.jobspec.dialects.simple import simple
 from rainbow.jobspec.request import Demand
-from rainbow.models.cluster import ClusterRecord, ClusterState
+from rainbow.models.cluster import ClusterRecord, ClusterState, StateValue
 from rainbow.models.job import JobEvent, JobRecord
 from rainbow.resources import read_graph
 from rainbow_workers.clusters.cache import ClusterCache
@@ -97,7 +97,7 @@ class Federation:
         clusters = SimpleNamespace(changes=lambda since: Changes(since))
         decider, turns = Decider(self.world), RateLimiter(1e9)
         self.deciding = Deciding(
-            SimpleNamespace(clusters=clusters),  # type: ignore[arg-type]
+            SimpleNamespace(clusters=clusters),
             self.world,
             decider,
             turns,
@@ -249,7 +249,7 @@ class Federation:
 
     def _report(self, site: Site) -> None:
         site.due, site.reported = math.inf, self.now
-        values = {
+        values: dict[str, StateValue] = {
             "nodes_free": int(site.free == site.cores),
             "cores_free": site.free,
             "gpus_free": 0,

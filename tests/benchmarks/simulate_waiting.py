@@ -18,7 +18,7 @@ import json
 import math
 import random
 import time
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from statistics import median
@@ -83,7 +83,7 @@ def shares(seed: int, seconds: float = 180.0) -> dict[str, Any]:
     made.run(lambda: made.now >= began + seconds)
     rows: list[dict[str, float]] = []
     for minute in range(int(seconds // 60)):
-        had = Counter[str]()
+        had = defaultdict[str, float](float)
         for run in made.jobs:
             start, end = run.started - began - 60 * minute, run.ended - began - 60 * minute
             had[run.user] += max(0.0, min(60.0, end) - max(0.0, start)) if start < math.inf else 0.0

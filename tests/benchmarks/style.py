@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-_LOOK = {
+_LOOK: dict[Any, Any] = {
     "figure.dpi": 110,
     "font.size": 10,
     "axes.grid": True,

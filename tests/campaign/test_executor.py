@@ -93,7 +93,7 @@ def test_resources_and_the_decorator(pool: Executor, client: Client) -> None:
     assert newest.name is not None
     assert newest.name.endswith("double")
     with pytest.raises(InvalidInput, match="no resource 'ram'"):
-        pool.function(ram=1)(double)()
+        pool.function(ram=1)(double)(21)
     document = pack(abs, (1,), {}, {"cores": 2, "gpus": 1, "duration": "5m"}, "python3", None).jobspec
     assert [one["count"] for one in document["resources"][0]["with"]] == [2, 1]
     assert document["attributes"]["system"]["duration"] == 300

@@ -171,7 +171,9 @@ def test_psij_reports_failures_and_cancels(psij_executor: Any) -> None:
     psij_executor.attach(attached, sleeping.native_id)
     sleeping.cancel()
     for job in (sleeping, attached):
-        assert job.wait(timeout=timedelta(seconds=LIMIT)).state == JobState.CANCELED
+        status = job.wait(timeout=timedelta(seconds=LIMIT))
+        assert status is not None
+        assert status.state == JobState.CANCELED
     assert sleeping.native_id not in psij_executor.list()
 
 

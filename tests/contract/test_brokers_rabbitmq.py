@@ -1,13 +1,16 @@
 from __future__ import annotations
 
+from typing import ClassVar
+
 import pytest
 
 from rainbow.brokers import ConnectOptions
 from rainbow.testing.brokers import BrokerContract
+from rainbow.topology import QueueKind
 
 
 class TestRabbitMQQuorum(BrokerContract):
-    kind = "quorum"
+    kind: ClassVar[QueueKind] = "quorum"
     #: RabbitMQ keeps no record of who asked: a late answer is dropped without a word.
     knows_lost_replies = False
 

@@ -15,6 +15,7 @@ import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 
@@ -23,9 +24,9 @@ from rainbow.brokers import ConnectOptions, connect
 from rainbow.brokers.base import Message
 from rainbow.brokers.rabbitmq.migration import Migration
 from rainbow.testing.brokers import BrokerContract
-from rainbow.topology import Limits
-from rig import eventually
-from servers import NoServer, RabbitServer, answers, end_group, free_ports, spawn, started_at, wait_until
+from rainbow.topology import Limits, QueueKind
+from rig import eventually, gathered
+from servers import NoServer, RabbitServer, answers, end_group, free_ports, spawn, started_at
 
 pytestmark = [pytest.mark.rabbitmq4, pytest.mark.timeout(300)]
 
@@ -123,7 +124,7 @@ def shared_url(rabbit4: Chroot) -> str:
 
 
 class TestRabbitMQ4Quorum(BrokerContract):
-    kind = "quorum"
+    kind: ClassVar[QueueKind] = "quorum"
     knows_lost_replies = False
 
     @pytest.fixture
@@ -167,9 +168,8 @@ def test_queues_are_migrated(url: str) -> None:
         assert moved[topology.SCHEDULER_QUEUE] == 100
         broker.declare(topology.core(Limits(max_submissions=600)))
         consumer = broker.consume(topology.SCHEDULER_QUEUE, prefetch=200)
-        found: list[bytes] = []
-        wait_until(lambda: found.extend(d.body for d in consumer.take(200, 0.5)) or len(found) == 100, 60)
-        assert found == [b"%d" % n for n in range(100)]
+        found = gathered(lambda: consumer.take(200, 0.5), lambda found: len(found) == 100)
+        assert [d.body for d in found] == [b"%d" % n for n in range(100)]
     finally:
         broker.close()
 

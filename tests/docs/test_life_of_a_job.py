@@ -56,7 +56,7 @@ def trace() -> Iterator[Trace]:
     sys.setprofile(made)
     yield made
     sys.setprofile(before)
-    threading.setprofile(None)  # type: ignore[arg-type]
+    threading.setprofile(None)
 
 
 def test_the_page_has_its_sections() -> None:

@@ -21,9 +21,9 @@ _CODE = re.compile(r"^```.*?^```|`[^`\n]+`", re.MULTILINE | re.DOTALL)
 def test_links_to_elsewhere_are_well_formed() -> None:
     """`make links` tries them; here nothing is fetched."""
     found: dict[str, str] = {}
-    for page in [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]:
-        for groups in _LINK.findall(_CODE.sub("", page.read_text())):
-            found["".join(groups)] = page.name
+    for file in [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]:
+        for groups in _LINK.findall(_CODE.sub("", file.read_text())):
+            found["".join(groups)] = file.name
     assert len(found) > 5, "links are not found where this test looks"
     for link, page in found.items():
         parts = urlsplit(link)

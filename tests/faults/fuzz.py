@@ -550,7 +550,7 @@ def main() -> int:
     try:
         for name, start in (("rabbitmq", start_rabbit), ("redis", start_redis)):
             (folder / name).mkdir()
-            servers.append(Private(start, folder / name))  # type: ignore[type-var]
+            servers.append(Private(start, folder / name))
         done = fuzz(
             folder,
             servers[0],

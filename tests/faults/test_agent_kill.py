@@ -14,6 +14,7 @@ import time
 import uuid
 from collections import Counter
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -152,6 +153,10 @@ def test_stand_by_takes_over_at_once(rig: Rig, agents: Agents, ledger: Ledger) -
     ledger.check(ids)
 
 
+def took_over(agents: Agents, before: int) -> bool:
+    return agents.log().count('"taking jobs"') > before
+
+
 def test_rolling_restarts_lose_and_double_nothing(rig: Rig, agents: Agents, ledger: Ledger) -> None:
     """S61: SIGTERM under load, again and again: exits 0 within its grace, gives back what it holds."""
     process = agents.program(executor="local", graph=WIDE)
@@ -163,7 +168,7 @@ def test_rolling_restarts_lose_and_double_nothing(rig: Rig, agents: Agents, ledg
         assert process.wait(30) == 0
         before = agents.log().count('"taking jobs"')
         process = agents.program(executor="local", graph=WIDE)
-        eventually(lambda n=before: agents.log().count('"taking jobs"') > n, 60)
+        eventually(partial(took_over, agents, before), 60)
     records = ended(rig, ids, 240)
     ledger.check(ids)
     assert {r["state"] for r in records.values()} == {"completed"}

@@ -170,7 +170,8 @@ def test_what_ended_long_before_the_store_lost_its_data_is_known_from_the_messag
                 rig.event("blue", element_id(array, index), 1, state, returncode=3 * (index == 4))
 
         def counts() -> dict[str, int]:
-            return (rig.job(array) or {}).get("counts", {})
+            found: dict[str, int] = (rig.job(array) or {}).get("counts", {})
+            return found
 
         eventually(lambda: counts() == {"assigned": 4})
         rig.rpc.call({"op": "cancel", "ids": [f"{array}[22]"]})  # is not sent yet

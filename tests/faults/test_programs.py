@@ -122,25 +122,29 @@ def _alive(client: Any) -> list[str]:
 
 
 @pytest.mark.slow
-def test_broker_and_store_restart_again_and_again(yard: Yard, load: Load) -> None:
+def test_broker_and_store_restart_again_and_again(
+    yard: Yard, load: Load, private_rabbitmq: Private[RabbitServer], private_redis: Private[RedisServer]
+) -> None:
     """S54: after each restart, also of both at once, a new job gets through: nobody is alive and deaf."""
     for round_ in range(6):
         if round_ % 3 != 1:
-            yard.rabbit.restart()
+            private_rabbitmq.restart()
         if round_ % 3 != 0:
-            yard.redis.restart()
+            private_redis.restart()
         more_jobs(load, 5)
         more_runs(yard, 5)
 
 
-def test_jobs_wait_in_the_broker_while_agents_are_away(yard: Yard, load: Load) -> None:
+def test_jobs_wait_in_the_broker_while_agents_are_away(
+    yard: Yard, load: Load, private_rabbitmq: Private[RabbitServer]
+) -> None:
     """S25: no queue goes with its last consumer, and none with the broker's process."""
     agents = [p for name, p in yard.programs.items() if name.startswith("agent-")]
     for program in agents:
         program.kill()
     before = ran_in_the_end(yard)
     more_jobs(load, 20)
-    yard.rabbit.restart()
+    private_rabbitmq.restart()
     more_jobs(load, 5)
     assert ran(yard) == before
     for program in agents:

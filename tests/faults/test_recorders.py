@@ -22,7 +22,7 @@ from rainbow.models.job import TERMINAL, JobRecord
 from rainbow.settings import Settings
 from rainbow_workers.clusters.cache import REPORTED_EPOCH
 from rainbow_workers.service import Service, ServiceOptions
-from rig import Rig, eventually
+from rig import Rig, eventually, gathered
 from servers import Private, RabbitServer, wait_until
 
 LIMITS = topology.Limits(dispatch_timeout=2.0)
@@ -55,8 +55,7 @@ def test_a_recorder_that_holds_events_holds_up_what_came_back(rig: Rig) -> None:
     holder = stuck.consume(topology.RECORDER_QUEUE, prefetch=100)
     eventually(lambda: rig.broker.stats(topology.RECORDER_QUEUE).consumers)
     rig.event(cluster, job["id"], 1, "accepted")
-    held: list[Delivery] = []
-    eventually(lambda: held.extend(holder.take(100, 0.5)) or held)
+    gathered(lambda: holder.take(100, 0.5))
     second = Service(rig.worker_broker, rig.store, rig.ring, ServiceOptions(workers=("recorder",), limits=LIMITS))
     second.start()
     try:

@@ -42,7 +42,7 @@ def twice(rig: Rig) -> str:
     [taken] = eventually(lambda: consumer.take(1, 0.5))
     assert rig.open(taken)["id"] == job
     copy = Message(
-        topology.JOBS, "blue", taken.body, content_type=taken.content_type, message_id=job, headers=dict(taken.headers)
+        topology.JOBS, "blue", taken.body, taken.content_type or "", message_id=job, headers=dict(taken.headers)
     )
     rig.broker.publish([copy]).check(10)
     consumer.ack([taken])

@@ -34,7 +34,9 @@ def write(store: Store, *members: str) -> None:
 
 
 def members(store: Store) -> frozenset[str]:
-    return store.clusters.changes(0).groups.get("@g", frozenset())
+    groups = store.clusters.changes(0).groups
+    assert groups is not None
+    return groups.get("@g", frozenset())
 
 
 def takes_writes(store: Store, *members: str) -> bool:
@@ -116,6 +118,7 @@ def test_doctor_looks_at_it(sentinel_set: SentinelSet, tmp_path: Path) -> None:
         file.write_text(json.dumps({"broker": {"url": "amqp://127.0.0.1:1/v"}, "store": {"url": url}}))
         command = [sys.executable, "-m", "rainbow.cli", "doctor", "--json", "--config", str(file)]
         done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+        found: dict[str, object]
         (found,) = [check for check in json.loads(done.stdout)["checks"] if check["name"] == "store"]
         return found
 

@@ -24,7 +24,7 @@ from rainbow.brokers.base import Message
 from rainbow_agents.executors.base import Context, Listener
 from rainbow_agents.executors.dry_run import DryRunExecutor
 from rainbow_workers.service import Service, ServiceOptions
-from rig import Rig, eventually, resources
+from rig import Rig, eventually, gathered, resources
 from servers import Private, RedisServer
 
 #: More than an agent takes to come back, whose pauses between tries go up to 15 s.
@@ -94,8 +94,7 @@ def test_what_was_handed_out_before_does_not_run_again(
         agent("green", 64, 0.2)  # the one that everything would go to now
         send(short[1], runs[1], new[1])
         consumer = rig.broker.consume(topology.SCHEDULER_QUEUE, prefetch=10)
-        taken: list[Any] = []
-        eventually(lambda: taken.extend(consumer.take(10, 0.2)) or len(taken) == 3)
+        taken = gathered(lambda: consumer.take(10, 0.2), lambda found: len(found) == 3)
         consumer.requeue(taken)
         consumer.cancel()
         link.refuse()  # `blue` hears of it later than `green`

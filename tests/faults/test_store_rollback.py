@@ -11,7 +11,6 @@ import uuid
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
 import pytest
@@ -23,7 +22,7 @@ from faults.test_store_loss import Starts, body
 from rainbow import topology
 from rainbow.brokers.base import Message
 from rainbow_workers.service import Service, ServiceOptions
-from rig import Rig, eventually, resources
+from rig import Rig, eventually, gathered, resources
 from servers import Private, RedisServer
 
 ALIVE = 28.0
@@ -71,8 +70,7 @@ def test_assignments_that_the_store_lost_are_not_made_again(
         first.stop()
         send(runs[1])
         consumer = rig.broker.consume(topology.SCHEDULER_QUEUE, prefetch=10)
-        taken: list[Any] = []
-        eventually(lambda: taken.extend(consumer.take(10, 0.2)) or taken)
+        taken = gathered(lambda: consumer.take(10, 0.2))
         consumer.requeue(taken)
         consumer.cancel()
         before = rig.store.clusters.changes(0).epoch

@@ -68,7 +68,8 @@ class TestRefusals:
 
     def test_what_flux_cannot_read_is_a_bad_spec(self, executor: ExecutorRig) -> None:
         plain = executor.work("true")
-        for change in ({"resources": []}, {"resources": "nonsense"}, {"version": 99}):
+        changes: tuple[dict[str, Any], ...] = ({"resources": []}, {"resources": "nonsense"}, {"version": 99})
+        for change in changes:
             work = Work(executor.work("true").mark, (FluxJob("job", {**v1(["true"]), **change}),), plain.demand)
             executor.executor.submit([work])
             assert executor.wait_for("Refused", work.mark).code == "bad-spec", change
@@ -155,7 +156,9 @@ def test_an_operator_s_hold_stays(rig: Rig, agents: Agents, own_instance: Any) -
     while time.monotonic() < until:
         assert urgency() in ("0", "held"), "the hold was undone"
         time.sleep(0.3)
-    assert rig.job(waiting)["state"] == "accepted"
+    record = rig.job(waiting)
+    assert record is not None
+    assert record["state"] == "accepted"
     instance.command("job", "urgency", number, "default")
     rig.until(waiting, "completed", 60)
 

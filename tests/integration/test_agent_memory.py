@@ -128,6 +128,7 @@ def test_a_bad_token_ends_the_agent_with_code_3(rig: Rig, agents: Agents, tmp_pa
     from agentrig import settings
 
     made = settings(rig, tmp_path / "bad", "blue")
+    assert made.token is not None
     agent = Agent(made.model_copy(update={"token": type(made.token)("not-a-token")}))
     agent.start()
     assert agent.wait(60)
@@ -193,7 +194,7 @@ def test_stop_gives_back_what_is_not_submitted(rig: Rig, agents: Agents) -> None
 
 
 def test_a_full_cluster_gets_no_more_until_there_is_room(rig: Rig, agents: Agents) -> None:
-    small = {"graph": resources(nodes=1, cores=1), "report_every": 0.5}
+    small: dict[str, Any] = {"graph": resources(nodes=1, cores=1), "report_every": 0.5}
     limit = [{"name": "max-queued", "options": {"limit": 2}}]
     agents.start("blue", admission=limit, options={"run_s": 1.5}, **small)
     agents.start("red", options={"run_s": 0.3}, **small)

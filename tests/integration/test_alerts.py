@@ -83,7 +83,7 @@ def test_a_worker_hangs_since_nobody_reads_its_output(programs: Programs) -> Non
     site.running.append(process)
     with Client(settings=load(site.config, {})) as client, os.fdopen(read, "rb") as pipe:
         eventually(lambda: scraped(port) and not firing(port), 60)
-        jobs = client.submit_many([{"command": ["true"], "id": None} for _ in range(1000)])
+        jobs = client.submit_many([{"command": ["true"]} for _ in range(1000)])
         eventually(lasting("RainbowWorkerStuck", port), 120)
         assert firing(port) == {"RainbowWorkerStuck"}
         threading.Thread(target=lambda: pipe.read(), daemon=True).start()

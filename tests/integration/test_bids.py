@@ -89,7 +89,7 @@ def test_the_job_goes_where_it_starts_first(rig: Rig, agents: Agents) -> None:
 
 
 def test_cost_and_formula(rig: Rig, agents: Agents) -> None:
-    slow = {"options": {"run_s": 30.0}, "graph": ONE_NODE}
+    slow: dict[str, Any] = {"options": {"run_s": 30.0}, "graph": ONE_NODE}
     agents.start("cheap", values={"cost_per_node_hour": 1}, **slow)
     agents.start("dear", values={"cost_per_node_hour": 9}, **slow)
     job = shell("true", cores=4, duration=1800)

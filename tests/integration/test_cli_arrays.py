@@ -60,7 +60,12 @@ def test_an_array_is_one_row_and_its_exit_code_the_largest(rainbow: Rainbow, sh:
 
 def test_elements_that_are_not_sent_yet(rainbow: Rainbow, sh: Shell) -> None:
     taken: list[Dispatch] = []
-    blue = rainbow.cluster("blue", act=lambda dispatch: taken.append(dispatch) or runs(dispatch))  # type: ignore[func-returns-value]
+
+    def act(dispatch: Dispatch) -> list[dict[str, Any]]:
+        taken.append(dispatch)
+        return runs(dispatch)
+
+    blue = rainbow.cluster("blue", act=act)
     array_id = sh("submit --array 1-1000%2 true").out.strip()
     eventually(lambda: "2 running" in sh(f"status {array_id}").out)
     assert sh(f"status '{array_id}[900]' --json").json["state"] == "submitted"

@@ -34,7 +34,10 @@ def written(path: Path, *lines: object) -> Path:
 
 def known(ids: list[str]) -> list[str | None]:
     with Client() as client:
-        return eventually(lambda: (found := client.status(ids)) and all(found) and [r.name for r in found if r])
+        names: list[str | None] = eventually(
+            lambda: (found := client.status(ids)) and all(found) and [r.name for r in found if r]
+        )
+        return names
 
 
 def test_every_line_is_a_job_in_order(rainbow: Rainbow, sh: Shell, tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -86,8 +87,12 @@ def mixed(rainbow: Rainbow, sh: Shell) -> dict[str, str]:
     )
     rainbow.cluster("green", act=waits)
     ids = {name: sh(f"submit -C {name} --name job-{name} true").out.strip() for name in ("blue", "red", "green")}
+
+    def in_state(name: str, state: str) -> bool:
+        return bool(sh(f"status {ids[name]} --json").json["state"] == state)
+
     for name, state in (("blue", "completed"), ("red", "failed"), ("green", "running")):
-        eventually(lambda n=name, s=state: sh(f"status {ids[n]} --json").json["state"] == s)
+        eventually(partial(in_state, name, state))
     return ids
 
 

@@ -204,7 +204,7 @@ def test_dependencies_of_flux_and_nextgen_and_a_time(rig: Rig) -> None:
     rig.event("blue", first, 1, "completed", returncode=0)
     for answer in (nextgen, v1, timed):
         dispatched(rig, answer["id"])
-    got = {}
+    got: dict[str, dict[str, Any]] = {}
     while len(got) < 4:
         for delivery in consumer.take(10, 5):
             dispatch = rig.open(delivery)

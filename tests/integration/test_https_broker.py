@@ -18,11 +18,11 @@ import pytest
 from agentrig import Agents
 from rainbow import topology
 from rainbow.brokers import ConnectOptions, connect
-from rainbow.brokers.base import REPLIES, Delivery, Message
+from rainbow.brokers.base import REPLIES, Message
 from rainbow.client import Client
 from rainbow.errors import BadCredentials, BrokerUnavailable, Denied, InvalidInput, InvalidSettings
 from rainbow.settings import Settings
-from rig import Rig, eventually
+from rig import Rig, eventually, gathered
 from webserver import serve
 
 
@@ -187,8 +187,7 @@ def test_a_stream_that_breaks_off_in_the_middle_is_opened_again(far: Far) -> Non
     broker = connect(ConnectOptions(f"http://127.0.0.1:{server.server_port}"))
     try:
         consumer = broker.consume(REPLIES, prefetch=1)
-        found: list[Delivery] = []
-        eventually(lambda: found.extend(consumer.take(10, 0.2)) or len(found) >= 2, 60)
+        found = gathered(lambda: consumer.take(10, 0.2), lambda found: len(found) >= 2)
         assert {delivery.body for delivery in found} == {b"hello"}
         assert len(opened) >= len(pieces)
         assert len(set(opened)) == 1, "each time the stream of the same box"

@@ -38,7 +38,8 @@ def array(rig: Rig, indices: str, **fields: Any) -> dict[str, Any]:
 
 
 def counts(rig: Rig, array_id: str) -> dict[str, int]:
-    return (rig.job(array_id) or {})["counts"]
+    found: dict[str, int] = (rig.job(array_id) or {})["counts"]
+    return found
 
 
 def empty(rig: Rig) -> bool:

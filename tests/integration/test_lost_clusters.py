@@ -132,7 +132,7 @@ def test_only_ends_that_say_something_of_the_cluster_count() -> None:
     def share(*states: str) -> float:
         events = [event(str(uuid.uuid4()), state, cluster="black") for state in states]
         failing.note(events, store.jobs.record(events))
-        return float(store.clusters.changes(0).states["black"].values.get("failing", 0.0))  # type: ignore[arg-type]
+        return float(store.clusters.changes(0).states["black"].values.get("failing", 0.0))
 
     assert share("running", "cancelled", "rejected", "unsatisfiable") == 0
     lost = event(str(uuid.uuid4()), "lost", cluster="black")

@@ -24,7 +24,7 @@ from rainbow.brokers.rabbitmq.migration import Migration
 from rainbow.errors import BrokerUnavailable, Conflict, NotFound, TopologyMismatch
 from rainbow.topology import Exchange, Limits, Queue, Topology
 from rainbow_workers.service import ServiceOptions
-from rig import Rig, eventually
+from rig import Rig, eventually, gathered
 
 OLD = Limits(dispatch_timeout=300.0, max_submissions=5000, core_delivery_limit=20)
 NEW = Limits(dispatch_timeout=60.0, max_submissions=8000, core_delivery_limit=1000)
@@ -51,8 +51,7 @@ def migrate(url: str, queues: tuple[Queue, ...]) -> dict[str, int]:
 
 def taken(broker: Broker, queue: str, count: int) -> list[Delivery]:
     consumer = broker.consume(queue, prefetch=5000)
-    found: list[Delivery] = []
-    eventually(lambda: found.extend(consumer.take(1000, 0.2)) or len(found) >= count)
+    found = gathered(lambda: consumer.take(1000, 0.2), lambda found: len(found) >= count)
     found += consumer.take(1000, 0.3)
     consumer.ack(found)
     consumer.cancel()

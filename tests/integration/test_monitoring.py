@@ -40,10 +40,10 @@ class Watched:
     def __init__(self, rig: Rig) -> None:
         self.rig = rig
         self.depths = Depths(rig.service)
-        self.depths.EVERY = 0.2  # type: ignore[misc]
+        self.depths.EVERY = 0.2
         self.depths.start()
         self.registry = CollectorRegistry()
-        self.registry.register(Collector(rig.service, self.depths, users=True))  # type: ignore[arg-type]
+        self.registry.register(Collector(rig.service, self.depths, users=True))
         self.before = samples_of(self.registry)
 
     def fired(self) -> set[str]:
@@ -84,7 +84,7 @@ def test_every_metric_that_is_named_exists(tmp_path: Path) -> None:
         web.requests.labels("v1", "2xx").inc()
         web.seconds.labels("v1").observe(1)
         agent = CollectorRegistry()
-        agent.register(AgentCollector(lone_agent(tmp_path)))  # type: ignore[arg-type]
+        agent.register(AgentCollector(lone_agent(tmp_path)))
         known = {n for registry in (watched.registry, web.registry, agent) for n, _, _ in samples_of(registry)}
         for family in watched.registry.collect():
             endings = {"counter": ("_total",), "summary": ("_sum", "_count")}.get(family.type, ())
@@ -168,7 +168,7 @@ def test_jobs_that_wait_are_counted() -> None:
         eventually(lambda: dict(values(watched, "rainbow_jobs_now")) == {"waiting": 1, "running": 0})
         assert dict(values(watched, "rainbow_user_jobs"))["defaultalicewaiting"] == 1
         silent = CollectorRegistry()
-        silent.register(Collector(rig.service, watched.depths))  # type: ignore[arg-type]
+        silent.register(Collector(rig.service, watched.depths))
         assert "alice" not in {value for _, labels, _ in samples_of(silent) for value in labels.values()}
         watched.depths.stop()
 
@@ -234,7 +234,8 @@ def test_an_agent_without_a_broker(tmp_path: Path) -> None:
     finally:
         stop()
         agent.stop(1.0)
-    found = [(name, {}, float(value)) for name, value in re.findall(r"^(rainbow_agent_\w+) (\S+)$", text, re.MULTILINE)]
+    figures = re.findall(r"^(rainbow_agent_\w+) (\S+)$", text, re.MULTILINE)
+    found: list[tuple[str, dict[str, str], float]] = [(name, {}, float(value)) for name, value in figures]
     assert fires(ALERTS["RainbowAgentNotWorking"], found, [])
     assert re.search(r'^rainbow_agent_state\{state="[a-z-]+"\} 1.0$', text, re.MULTILINE)
 
@@ -242,7 +243,7 @@ def test_an_agent_without_a_broker(tmp_path: Path) -> None:
 def test_events_pile_up_on_an_agent(tmp_path: Path) -> None:
     agent = lone_agent(tmp_path)
     registry = CollectorRegistry()
-    registry.register(AgentCollector(agent))  # type: ignore[arg-type]
+    registry.register(AgentCollector(agent))
     assert not fires(ALERTS["RainbowAgentEventsWait"], samples_of(registry), [])
     outbox = agent.journal.outbox
     with agent.journal.file.write() as db:  # of jobs that ran while the broker was away
@@ -264,7 +265,7 @@ def test_stages_of_scheduling_are_counted_by_job() -> None:
             assert sum(durations.counts[stage]) == 5, stage
             assert durations.sums[stage] > 0
         registry = CollectorRegistry()
-        registry.register(Collector(rig.service, Depths(rig.service)))  # type: ignore[arg-type]
+        registry.register(Collector(rig.service, Depths(rig.service)))
         counts = {
             labels["stage"]: value
             for sample, labels, value in samples_of(registry)

@@ -29,10 +29,15 @@ def admin(private_redis: Private[RedisServer]) -> Iterator[redis.Redis]:
         client.ping()
         yield client
         client.config_set("requirepass", "")
-        client.execute_command("ACL", "DELUSER", "rainbow")
+        client.acl_deluser("rainbow")
         client.config_set("maxmemory-policy", "noeviction")
         client.config_set("save", "")
         client.config_set("appendonly", "yes")
+
+
+def add_user(admin: redis.Redis, name: str, keys: str, *but: str) -> None:
+    """A user with the password `pw` and all commands `but` some."""
+    admin.acl_setuser(name, enabled=True, passwords="+pw", commands=["+@all", *but], keys=[keys])
 
 
 def url_as(server: RedisServer, login: str) -> str:
@@ -83,7 +88,7 @@ def test_a_url_that_cannot_be_read(url: str) -> None:
 
 
 def test_a_user_without_rights(private_redis: Private[RedisServer], admin: redis.Redis) -> None:
-    admin.execute_command("ACL", "SETUSER", "rainbow", "on", ">pw", "~elsewhere:*", "+@all")
+    add_user(admin, "rainbow", "elsewhere:*")
     store = open_store(StoreOptions(url_as(private_redis.server, "rainbow:pw")))
     with pytest.raises(BadCredentials, match="lacks a right"):
         store.clusters.changes(0)
@@ -106,27 +111,25 @@ def test_doctor_never_says_ok_to_a_store_that_refuses(
     user: str,
     words: str,
 ) -> None:
-    admin.execute_command("ACL", "SETUSER", "rainbow", "on", ">pw", "~*", "+@all")
-    admin.execute_command("ACL", "SETUSER", "elsewhere", "on", ">pw", "~elsewhere:*", "+@all")
+    add_user(admin, "rainbow", "*")
+    add_user(admin, "elsewhere", "elsewhere:*")
     alone(monkeypatch, tmp_path)
     monkeypatch.setenv("RAINBOW_STORE_URL", f"redis://{user}{private_redis.server.host}:{private_redis.server.port}/0")
     if not user:
-        admin.execute_command("ACL", "SETUSER", "default", "off")
+        admin.acl_setuser("default", enabled=False)
     try:
         found = [check for check in checks.run(None) if check.name == "store"]
     finally:
         if not user:
-            admin.execute_command("ACL", "SETUSER", "default", "on")
-        admin.execute_command("ACL", "DELUSER", "elsewhere")
+            admin.acl_setuser("default", enabled=True)
+        admin.acl_deluser("elsewhere")
     assert [check.ok for check in found] == [False]
     assert words in found[0].detail
 
 
 def test_a_user_with_no_more_than_needed(private_redis: Private[RedisServer], admin: redis.Redis) -> None:
     """Keys under the prefix, no look at the server: all works, and nothing is judged that cannot be seen."""
-    admin.execute_command(
-        "ACL", "SETUSER", "rainbow", "on", ">pw", "~few:*", "+@all", "-@dangerous", "-@admin", "-info", "-config"
-    )
+    add_user(admin, "rainbow", "few:*", "-@dangerous", "-@admin", "-info", "-config")
     admin.config_set("maxmemory-policy", "allkeys-lru")
     store = open_store(StoreOptions(url_as(private_redis.server, "rainbow:pw"), prefix="few:"))
     store.clusters.put(cluster(), None)

@@ -9,6 +9,7 @@ import threading
 import time
 import uuid
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -396,15 +397,18 @@ def test_many_threads_through_restarts(private_redis: Redis, store: Store, prefi
                 return
             held[id] = n
 
+    def assigned(more_than: int) -> bool:
+        return len(held) > more_than or bool(errors)
+
     threads = [threading.Thread(target=work, args=(n,)) for n in range(4)]
     for thread in threads:
         thread.start()
     for _ in range(2):
         seen = len(held)
-        wait_until(lambda seen=seen: len(held) > seen + 20 or errors, what="jobs are assigned")
+        wait_until(partial(assigned, seen + 20), what="jobs are assigned")
         private_redis.restart()
     seen = len(held)
-    wait_until(lambda: len(held) > seen + 20 or errors, what="jobs are assigned after the restart")
+    wait_until(partial(assigned, seen + 20), what="jobs are assigned after the restart")
     stop.set()
     for thread in threads:
         thread.join()

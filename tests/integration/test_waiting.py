@@ -15,7 +15,7 @@ from rainbow.brokers.base import Delivery, Message
 from rainbow.models.job import JobEvent
 from rainbow_workers.scheduling.waiting import WaitingPolicy
 from rainbow_workers.service import ServiceOptions
-from rig import Rig, eventually, resources
+from rig import Rig, eventually, gathered, resources
 
 ONE = resources(nodes=1, cores=4)
 OPTIONS = ServiceOptions(retry_after=0.5, waiting=WaitingPolicy(patience=1.0))
@@ -140,8 +140,7 @@ def test_an_assignment_that_was_never_dispatched_is_made_good_after_a_wait(rig: 
     job = str(uuid.uuid4())
     rig.send(jobspec=shell("true"), id=job)
     consumer = rig.broker.consume(topology.SCHEDULER_QUEUE, prefetch=1)
-    taken: list[Delivery] = []
-    eventually(lambda: taken.extend(consumer.take(1, 0.2)) or taken)  # type: ignore[func-returns-value]
+    taken = gathered(lambda: consumer.take(1, 0.2))
     consumer.requeue(taken)
     consumer.cancel()
     lost = JobEvent(id=job, attempt=1, cluster="red", state="assigned", at=time.time(), user="alice")
@@ -238,7 +237,7 @@ def test_what_waits_survives_the_scheduler(rig: Rig) -> None:
     eventually(lambda: rig.service.world.clusters.get("blue"))
     report(rig, "blue", 4)
     consumer = rig.jobs_of("blue")
-    got = []
+    got: list[Delivery] = []
     while len(got) < 5:
         more = consumer.take(5, 10)
         assert more, f"{len(got)} of 5 came"

@@ -6,6 +6,7 @@ import json
 import re
 import time
 import uuid
+from functools import partial
 from pathlib import Path
 
 import httpx
@@ -62,7 +63,7 @@ def test_the_jobspec_of_a_job_is_for_its_submitter_and_for_administrators(web: W
     assert web.api(web.rig.issue("root", role="admin")).get(f"/v1/jobs/{job}/jobspec").json() == spec
     bob = web.api(web.rig.issue("bob")).get(f"/v1/jobs/{job}/jobspec")
     assert (bob.status_code, bob.json()["error"]["code"]) == (404, "not-found")
-    agent = web.api(web.rig.issue("blue", role="agent", clusters=["blue"])).get(f"/v1/jobs/{job}/jobspec")
+    agent = web.api(web.rig.issue("blue", role="agent", clusters=("blue",))).get(f"/v1/jobs/{job}/jobspec")
     assert agent.status_code == 403
     assert "swordfish" not in agent.text + bob.text
     # Nor is it in any answer that others may see, or that lists jobs.
@@ -75,8 +76,12 @@ def test_the_jobspec_of_jobs_that_wait_or_are_refused(web: Web) -> None:
     refused = web.submit(nodes=4000, environment={"A": "2"})
     array = web.submit(command=["true"], array="1-2", environment={"A": "3"})
     dependent = web.submit(dependency=f"afterok:{waits}", environment={"A": "4"})
+
+    def answered(job: str) -> bool:
+        return web.api().get(f"/v1/jobs/{job}/jobspec").status_code == 200
+
     for value, job in enumerate((waits, refused, array, dependent), 1):
-        eventually(lambda job=job: web.api().get(f"/v1/jobs/{job}/jobspec").status_code == 200, 60)
+        eventually(partial(answered, job), 60)
         spec = web.api().get(f"/v1/jobs/{job}/jobspec").json()
         assert spec["attributes"]["system"]["environment"] == {"A": str(value)}
     web.ended(array)
@@ -110,7 +115,8 @@ def test_jobs_page_by_page(web: Web) -> None:
     ids = {job["id"] for job in answer.json()["jobs"]}
     for job in ids:
         web.ended(job)
-    api, seen, at = web.api(), [], {}
+    api, seen = web.api(), []
+    at: dict[str, str] = {}
     while True:
         page = api.get("/v1/jobs", params={"limit": 3, "user": "alice", **at}).json()
         seen += [job["id"] for job in page["jobs"]]

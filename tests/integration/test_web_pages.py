@@ -6,6 +6,7 @@ import json
 import re
 import threading
 import uuid
+from functools import partial
 
 import httpx
 
@@ -97,10 +98,14 @@ def test_a_cluster_is_drawn(web: Web) -> None:
     assert '<rect class="node"' in page
 
 
+def held(web: Web, job: str) -> bool:
+    return bool(web.api().get(f"/v1/jobs/{job}").json().get("state") == "held")
+
+
 def test_who_waits_for_what(web: Web) -> None:
     jobs = [web.submit(nodes=4000, hold=600) for _ in range(3)]
     for job in jobs:
-        eventually(lambda job=job: web.api().get(f"/v1/jobs/{job}").json().get("state") == "held", 60)
+        eventually(partial(held, web, job), 60)
     person = web.person()
     text = person.get("/waiting").text
     row = next(row for row in text.split("<tr>") if "alice" in row and ">3</a>" in row)
@@ -122,7 +127,7 @@ def test_waiting_jobs_name_what_they_wait_for_and_shares_what_is_due(web: Web) -
     wide = web.submit(nodes=4000, hold=600, name="wide")
     web.rig.rpc.call({"op": "share-set", "user": "alice", "terms": {"weight": 3, "max_running": 70}})
     for job in (second, wide):
-        eventually(lambda job=job: web.api().get(f"/v1/jobs/{job}").json().get("state") == "held", 60)
+        eventually(partial(held, web, job), 60)
     text = web.person().get("/waiting").text
     assert Page(text).problems == []
     row = next(row for row in text.split("<tr>") if f'<a href="/jobs/{second}">second</a>' in row)

@@ -54,7 +54,8 @@ def large(_private_redis: Private[RedisServer]) -> Iterator[Large]:
 def test_each_answer_of_the_api_is_bounded(large: Large) -> None:
     with httpx.Client(base_url=large.url, headers={"Authorization": f"Bearer {large.rig.token}"}, timeout=60) as api:
         found: list[str] = []
-        answers, after = 0, {}
+        answers = 0
+        after: dict[str, str] = {}
         while True:
             begun = time.monotonic()
             page = api.get("/v1/jobs", params={"text": "needle", **after}).json()

@@ -139,7 +139,7 @@ def _requires(rng: Random, chance: float) -> tuple[Requirement, ...]:
 
 
 def _want(rng: Random, types: set[str], depth: int, wishes: float) -> Want:
-    leaves = [kind for kind in LEAVES if kind in types] or ["core"]
+    leaves: list[str] = [kind for kind in LEAVES if kind in types] or ["core"]
     draw = rng.random()
     if depth and draw < 0.4:
         if rng.random() < 0.15:
@@ -148,7 +148,7 @@ def _want(rng: Random, types: set[str], depth: int, wishes: float) -> Want:
             inner = _leaves(rng, leaves)
         return Want(SLOT, _count(rng, 3), inner)
     if depth and draw < 0.75:
-        outer = [kind for kind in ("node", "socket", "rack", "storage_node") if kind in types] or ["node"]
+        outer: list[str] = [kind for kind in ("node", "socket", "rack", "storage_node") if kind in types] or ["node"]
         kind = rng.choice(outer[:2] if rng.random() < 0.8 else outer)
         children: tuple[Want, ...] = ()
         if rng.random() < 0.7:

@@ -36,7 +36,7 @@ def test_random_cases(seed: int) -> None:
     assert len(outcomes.get("timeout", ())) < CASES / 50
 
 
-cases = st.randoms(use_true_random=False).map(lambda rng: make_case(rng, limit=18))  # type: ignore[arg-type]
+cases = st.randoms(use_true_random=False).map(lambda rng: make_case(rng, limit=18))
 quick = settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 

@@ -73,12 +73,13 @@ class Drawn:
 
     def text(self) -> str:
         nodes = [{"id": key, "metadata": metadata} for key, metadata in self.nodes]
-        more: Document = {
+        forms: dict[str, Document] = {
             "relation": {"relation": "contains", "metadata": {}},
             "subsystem": {"metadata": {"subsystem": "containment"}},
             "name": {"metadata": {"name": {"containment": "contains"}}},
             "none": {},
-        }[self.form]
+        }
+        more = forms[self.form]
         edges = [{"source": source, "target": target, **more} for source, target in self.edges]
         if self.form == "name":
             edges += [

@@ -58,7 +58,7 @@ class Audited:
         self.broker.publish([Message(topology.SUBMIT, "x", body)]).check(10)
 
     def lines(self) -> Lines:
-        files = sorted(self.path.parent.glob(f"{self.path.name}*"), key=lambda f: -int(f.suffix[1:] or 0, 36))
+        files = sorted(self.path.parent.glob(f"{self.path.name}*"), key=lambda f: -int(f.suffix[1:] or "0", 36))
         return [json.loads(line) for file in files for line in file.read_text().splitlines()]
 
     def noted(self, **wanted: Any) -> Lines:
@@ -69,7 +69,7 @@ class Audited:
 def audited(
     tmp_path: Path, amqp_url: str, redis_url: str, redis_prefix: str, request: pytest.FixtureRequest
 ) -> Iterator[Audited]:
-    options = {"audit": str(tmp_path / "audit.jsonl"), "secret": SECRET, "allow_secret": True}
+    options: dict[str, Any] = {"audit": str(tmp_path / "audit.jsonl"), "secret": SECRET, "allow_secret": True}
     options |= getattr(request, "param", {})
     if options["audit"] != "-" and not options["audit"].startswith("/dev"):
         options["audit"] = str(tmp_path / options["audit"])
@@ -127,7 +127,7 @@ def test_who_did_what_to_what_and_was_it_allowed(audited: Audited, tmp_path: Pat
     expect("mallory", "cancel", [job])
 
     for sub, token, result in (("mallory", mallory, "denied"), ("root", root, "done")):
-        more = [
+        more: list[tuple[str, dict[str, Any], Any, dict[str, Any]]] = [
             ("drain", {"cluster": "blue", "reason": "repairs"}, "blue", {"reason": "repairs"}),
             ("resume", {"cluster": "blue"}, "blue", {}),
             ("group-set", {"group": "@g", "clusters": ["blue"]}, "@g", {"clusters": ["blue"]}),

@@ -100,7 +100,7 @@ def spoil(path: tuple[Any, ...], value: Any) -> Callable[[Any], None]:
     return change
 
 
-EVIL = [None, -1, 1 << 63, 1.5, True, "x", b"x", [], {}, [[]], [1, 2, 3], "x" * 2000]
+EVIL: list[Any] = [None, -1, 1 << 63, 1.5, True, "x", b"x", [], {}, [[]], [1, 2, 3], "x" * 2000]
 PATHS: list[tuple[Any, ...]] = [
     ("v",), ("shapes",), ("hosts",), ("ranks",), ("properties",), ("subsystems",), ("dominant",),
     ("shapes", 0), ("shapes", 0, 0), ("shapes", 0, 1), ("shapes", 0, 2), ("shapes", 0, 3), ("shapes", 0, 4),

@@ -19,7 +19,7 @@ from rainbow.brokers.base import Delivery, Message
 from rainbow.models.job import REPORTED
 from rainbow_workers.records.recorder import NOT_GIVEN
 from rainbow_workers.service import ServiceOptions
-from rig import Rig, eventually
+from rig import Rig, eventually, gathered
 
 KEEP = 3.0
 
@@ -185,8 +185,7 @@ def test_a_dispatch_that_was_kept_is_not_placed_again_once_its_record_is_gone(ri
     eventually(lambda: rig.job(job) is None, KEEP + 10)
     for kind in ("held-dispatch", "bid-dispatch"):
         replay(**{"rainbow-kind": kind})
-    letters: list[Delivery] = []
-    eventually(lambda: letters.extend(rig.dead_letters()) or len(letters) >= 5, 60)
+    letters = gathered(rig.dead_letters, lambda found: len(found) >= 5)
     assert {letter.headers["rainbow-reason"] for letter in letters} == {"bad-signature"}
     time.sleep(0.5)
     assert rig.job(job) is None or rig.job(job)["state"] == "invalid"  # type: ignore[index]

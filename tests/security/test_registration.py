@@ -45,7 +45,7 @@ def test_a_stranger_with_the_same_name(rig: Rig) -> None:
         ask(rig, identity="another-place")
     for role in ("agent", "register"):
         with pytest.raises(Conflict):
-            ask(rig, identity="another-place", token=rig.issue("mallory", role, ("blue",)))  # type: ignore[arg-type]
+            ask(rig, identity="another-place", token=rig.issue("mallory", role, ("blue",)))
 
 
 @pytest.mark.parametrize("name", ["BLUE-1", "b1ue-1", "bIue-1", "blue_l", "blue-I"])
@@ -398,7 +398,7 @@ def test_who_knows_the_code_alone_gets_nothing(rig: Rig) -> None:
 def test_only_an_admin_decides(rig: Rig) -> None:
     asked = enroll(rig)
     for role in ("submit", "agent", "register"):
-        token = rig.issue("x", role)  # type: ignore[arg-type]
+        token = rig.issue("x", role)
         with pytest.raises(Denied):
             rig.rpc.call({"op": "enrollments", "token": token})
         with pytest.raises(Denied):

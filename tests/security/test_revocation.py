@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -218,10 +218,11 @@ def test_a_revoked_agent_behind_the_door(door: Door, redis_url: str, redis_prefi
                 return bool(cancelled)
 
             wait_until(out, BOUND, what="the hand-written consumer is cancelled")
-            for act in (
+            acts: tuple[Callable[[Any], object], ...] = (
                 lambda ch: ch.basic_consume("rainbow.jobs.blue", lambda *_: None),
                 lambda ch: ch.queue_declare("rainbow.jobs.blue", durable=True),
-            ):
+            )
+            for act in acts:
                 with pytest.raises(ChannelClosedByBroker) as refused:
                     act(connection.channel())
                 assert refused.value.reply_code in (403, 404)
@@ -262,7 +263,7 @@ def test_a_forged_dead_token_message_changes_nothing(rig: Rig) -> None:
     """Only an admin revokes."""
     for role in ("submit", "agent", "register"):
         with pytest.raises(Denied, match="admin"):
-            rig.rpc.call({"op": "revoke", "sub": "root", "token": rig.issue("mallory", role)})  # type: ignore[arg-type]
+            rig.rpc.call({"op": "revoke", "sub": "root", "token": rig.issue("mallory", role)})
     body = codec.encode_json({"op": "revoke", "sub": "root", "token": "x.y.z"})
     rig.broker.publish([Message(topology.CONTROL, "revoke", body)]).check(10)
     assert rig.rpc.call({"op": "groups"}) == {"groups": {}}

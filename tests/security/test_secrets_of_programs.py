@@ -205,8 +205,8 @@ def test_programs_that_work_tell_no_secret(site: Marked, marks: Marks, tmp_path:
         ["token", "verify"],
         ["broker", "setup"],
     ]
-    for number, command in enumerate(commands):
-        assert run(site, f"cli-{number}", "rainbow.cli", *command, config=site.config)
+    for number, words in enumerate(commands):
+        assert run(site, f"cli-{number}", "rainbow.cli", *words, config=site.config)
     listed = json.loads(site.cli("dead", "list", "--json", "--limit", "10000").stdout)
     keys = [letter["key"] for letter in listed["letters"]]
     assert len(keys) > 100

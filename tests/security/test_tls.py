@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -17,7 +18,7 @@ from rainbow.brokers import ConnectOptions, Tls, connect
 from rainbow.errors import InvalidSettings, RainbowError, StoreUnavailable
 from rainbow_workers.stores import StoreOptions, open_store
 from security.certificates import Authority
-from servers import Private, RabbitServer, RedisServer, free_ports, spawn, start_rabbit, wait_until
+from servers import Private, RabbitServer, free_ports, spawn, start_rabbit, wait_until
 from servers import redis_program as find_program
 
 BAD = {
@@ -70,7 +71,7 @@ def redis_ports(files: Files, tmp_path_factory: pytest.TempPathFactory) -> Itera
         tls = ["--tls-cert-file", str(cert), "--tls-key-file", str(key), "--tls-ca-cert-file", str(files.ca)]
         processes.append((spawn([program, *given, *tls], folder), folder))
     for name in ("good", "expired"):
-        wait_until(lambda port=ports[name]: RedisServer(f"redis://127.0.0.1:{port}").port and _open(port), what=name)
+        wait_until(partial(_open, ports[name]), what=name)
     yield ports
     for process, _ in processes:
         os.killpg(process.pid, signal.SIGKILL)
@@ -135,10 +136,10 @@ def rabbit_ports(files: Files, tmp_path_factory: pytest.TempPathFactory) -> Iter
             "ssl_options.verify = verify_peer\nssl_options.fail_if_no_peer_cert = true\n"
         )
         folder = tmp_path_factory.mktemp(f"rabbitmq-{name}")
-        started.append(Private(lambda f, c=config: start_rabbit(f, config=c), folder))
+        started.append(Private(partial(start_rabbit, config=config), folder))
         ports[name] = port
         ports.setdefault("plain", started[0].server.port)
-        wait_until(lambda p=port: _open(p), what=name)
+        wait_until(partial(_open, port), what=name)
     yield ports
     for private in started:
         private.end()

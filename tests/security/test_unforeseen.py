@@ -16,7 +16,7 @@ from rainbow.security.tokens import KeyRing
 from rainbow.testing.brokers import LIMIT
 from rainbow_workers.scheduling.decide import Decider
 from rainbow_workers.worker import Task, Worker
-from rig import Rig, eventually
+from rig import Rig, eventually, gathered
 
 QUEUE = topology.SCHEDULER_QUEUE
 
@@ -36,6 +36,9 @@ class Counting(Task):
     @property
     def under_way(self) -> bool:
         return bool(self.held)
+
+    def ready(self) -> None:
+        """Always."""
 
     def abandon(self) -> Sequence[Delivery]:
         held, self.held, self.ending = [*self.ending, *self.held], [], []
@@ -73,8 +76,7 @@ def test_what_nobody_foresaw_is_one_dead_letter(broker: Broker, kind: str, hold:
     try:
         eventually(lambda: len(set(task.seen)) == 40)
         letters = broker.consume(topology.DEAD_QUEUE, prefetch=10)
-        found: list[Delivery] = []
-        eventually(lambda: found.extend(letters.take(10, 0.1)) or len(found) == 4)
+        found = gathered(lambda: letters.take(10, 0.1), lambda found: len(found) == 4)
         assert {d.headers["rainbow-reason"] for d in found} == {"unforeseen"}
         assert sorted(task.seen) == sorted(set(bodies) - {b"raise " + kind.encode()})
         assert broker.stats(QUEUE).messages == 0
@@ -145,13 +147,11 @@ def test_the_scheduler_places_what_comes_with_it(rig: Rig, monkeypatch: pytest.M
         ]
     ).check(20)
     consumer = rig.jobs_of("blue")
-    taken: list[Delivery] = []
-    eventually(lambda: taken.extend(consumer.take(100, 0.2)) or len({d.message_id for d in taken}) == 27)
+    taken = gathered(lambda: consumer.take(100, 0.2), lambda found: len({d.message_id for d in found}) == 27)
     assert {(rig.open(d)["id"], rig.open(d)["attempt"]) for d in taken} == {
         (job, 1) for job in jobs if names[job] == "good"
     }
-    letters: list[Delivery] = []
-    eventually(lambda: letters.extend(rig.dead_letters()) or len(letters) == 3)
+    letters = gathered(rig.dead_letters, lambda found: len(found) == 3)
     assert {d.headers["rainbow-reason"] for d in letters} == {"unforeseen"}
     assert all(b"***" in d.body for d in letters)  # no token of theirs
 

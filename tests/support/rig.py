@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, Self, TypeVar
 
 from rainbow import codec, topology
@@ -29,6 +29,20 @@ def eventually(look: Callable[[], T | None], timeout: float = 60.0, every: float
             return found
         assert time.monotonic() < deadline, f"not within {timeout:g} s (last: {found!r})"
         time.sleep(every)
+
+
+def gathered(
+    take: Callable[[], Iterable[T]], enough: Callable[[list[T]], object] = bool, timeout: float = 60.0
+) -> list[T]:
+    """All that `take` gave, called until that is enough: anything at all unless told otherwise."""
+    found: list[T] = []
+
+    def look() -> object:
+        found.extend(take())
+        return enough(found)
+
+    eventually(look, timeout)
+    return found
 
 
 def resources(nodes: int = 4, cores: int = 8, gpus: int = 0, host: str = "node") -> dict[str, Any]:

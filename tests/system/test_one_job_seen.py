@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -35,6 +36,10 @@ def story(folder: Path, job: str) -> list[str]:
     return list(dict.fromkeys(line.partition("action=")[2].split()[0] for line in found))
 
 
+def has_run(spans: Collector, job: str) -> bool:
+    return any(span.name == "rainbow.run" for span in spans.of(job))
+
+
 def test_its_trace_and_its_logs(
     amqp_url: str, redis_url: str, redis_prefix: str, tmp_path: Path, spans: Collector, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -53,7 +58,7 @@ def test_its_trace_and_its_logs(
         over_https = site.write("afar", {"broker": {"url": f"http://127.0.0.1:{port}"}, "token": site.token("bob")})
         other = site.cli("submit", "true", config=over_https).stdout.splitlines()[0]
         for each in (job, other):
-            eventually(lambda each=each: [s for s in spans.of(each) if s.name == "rainbow.run"])
+            eventually(partial(has_run, spans, each))
             steps = {step.name.removeprefix("rainbow."): step for step in spans.of(each)}
             assert {name: step.service for name, step in steps.items()} == {
                 "submit": "rainbow",

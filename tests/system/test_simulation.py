@@ -9,7 +9,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
 
-from simulate import simulate  # type: ignore[import-not-found]
+from simulate import simulate
 
 
 @pytest.mark.parametrize("schedulers", [1, 3])

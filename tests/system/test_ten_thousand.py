@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from processes import Site
-from rainbow.client import Client
+from rainbow.client import Client, JobFields
 from rainbow.errors import RainbowError
 from rainbow.settings import load
 from rainbow_workers.stores import StoreOptions, open_store
@@ -28,7 +28,9 @@ def _submit(site: Site, user: str, count: int) -> list[str]:
     ids = [str(uuid.uuid4()) for _ in range(count)]
     with Client(settings=settings, token=site.token(user), timeout=60) as client:
         for start in range(0, count, 250):
-            batch = [{"id": i, "command": ["true"], "nodes": 2, "cores_per_task": 8} for i in ids[start : start + 250]]
+            batch: list[JobFields] = [
+                {"id": i, "command": ["true"], "nodes": 2, "cores_per_task": 8} for i in ids[start : start + 250]
+            ]
             while True:
                 try:
                     client.submit_many(batch)

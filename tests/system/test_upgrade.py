@@ -136,7 +136,10 @@ def test_forward_and_back_under_load(release_before: Path, amqp_url: str, redis_
             second.terminate()
             second.wait(30)
             load.more(100)
-        started = lambda: [job for job, _ in site.starts(["blue", "red", "green"])]  # noqa: E731
+
+        def started() -> list[str]:
+            return [job for job, _ in site.starts(["blue", "red", "green"])]
+
         wait_until(lambda: set(load.confirmed) <= set(started()), 150, every=0.2, what="all jobs started")
         assert len(started()) == len(set(started())), "a job started twice"
         both = [len(site.starts([name])) for name in ("blue", "red")]

@@ -202,7 +202,7 @@ class TestCancels:
 class TestFollowing:
     def test_news_twice_changes_once(self, journal: Journal) -> None:
         accept(journal, mark())
-        news = [Started(mark(), "f1", 5.0), Ended(mark(), "f1", 6.0, "completed", 0)]
+        news: list[Started | Ended] = [Started(mark(), "f1", 5.0), Ended(mark(), "f1", 6.0, "completed", 0)]
         assert journal.progress(news)[0] == 2
         assert journal.progress(news)[0] == 0
         assert events(journal) == [("a", "running"), ("a", "completed")]

@@ -3,6 +3,7 @@ from __future__ import annotations
 import random
 import threading
 import time
+from typing import Any
 
 import pytest
 
@@ -38,6 +39,6 @@ def test_a_wait_ends_when_asked_to_stop() -> None:
 
 
 @pytest.mark.parametrize("bad", [{"first": 0}, {"first": 5, "most": 1}, {"factor": 0.5}])
-def test_impossible_settings(bad: dict[str, float]) -> None:
+def test_impossible_settings(bad: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match="need 0 < first"):
         Backoff(**bad)

@@ -31,7 +31,11 @@ def test_a_part_that_fails_takes_no_others_figures_away(
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", list(sys.path))
     bench = runpy.run_path(str(_BENCH))
-    parts = {"relay": lambda: {"relay_ratio": 0.5}, "flux": fails, "startup": lambda: {"help_ratio": 2.0}}
+    parts: dict[str, Callable[[], dict[str, float | None]]] = {
+        "relay": lambda: {"relay_ratio": 0.5},
+        "flux": fails,
+        "startup": lambda: {"help_ratio": 2.0},
+    }
     for name, run in parts.items():
         monkeypatch.setitem(sys.modules, f"part_{name}", _module(run))
     bench["PARTS"].clear()

@@ -51,7 +51,10 @@ def _classes(base: type[errors.RainbowError]) -> Iterator[type[errors.RainbowErr
         yield from _classes(below)
 
 
-@pytest.mark.parametrize("kind", sorted(set(_classes(errors.RainbowError)), key=lambda c: c.__name__))
+_KINDS = sorted(set(_classes(errors.RainbowError)), key=lambda c: c.__name__)
+
+
+@pytest.mark.parametrize("kind", _KINDS)
 def test_every_error_of_ours_is_one_line_and_its_code(
     kind: type[errors.RainbowError], boom: _Boom, capsys: Any
 ) -> None:

@@ -125,7 +125,7 @@ def ring(sh: Shell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_issue_show_verify(sh: Shell, ring: Path, tmp_path: Path) -> None:
     token = sh("token issue --role submit --sub alice --cluster blue --cluster @gpu --ttl 2h").out.strip()
     who = tokens.verify(tokens.KeyRing.load(ring), token)
-    assert (who.sub, who.role, who.clusters) == ("alice", "submit", {"blue", "@gpu"})
+    assert (who.sub, who.role, who.clusters) == ("alice", "submit", frozenset({"blue", "@gpu"}))
     assert 7100 < who.expires_at - time.time() <= 7200
     shown = sh(f"token show {token}")
     assert "alice" in shown.out
@@ -273,7 +273,8 @@ def test_a_letter_of_the_broker() -> None:
         "exchange": "rainbow.submit",
         "routing-keys": ["submit"],
     }
-    letter = dead(b"x", **{"x-death": [death], "rainbow-signature": "k:abc", "CC": ["blue"], "colour": "red"})
+    headers: dict[str, Any] = {"x-death": [death], "rainbow-signature": "k:abc", "CC": ["blue"], "colour": "red"}
+    letter = dead(b"x", **headers)
     assert (letter.reason, letter.queue, letter.at) == ("delivery_limit", "rainbow.scheduler", None)
     again = letter.replay()
     assert (again.exchange, again.routing_key) == ("rainbow.submit", "submit")

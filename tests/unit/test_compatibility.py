@@ -60,7 +60,7 @@ def test_no_value_raises() -> None:
 
 
 def test_any_jobspec_carries_needs() -> None:
-    items = [
+    items: list[dict[str, Any]] = [
         {"attribute": "mpi.version", "value": ">=4"},
         {"attribute": "cpu.target", "value": "amd64", "if_known": True},
         {"attribute": "os.vendor", "value": "ubuntu", "weight": 2},
@@ -110,9 +110,10 @@ def test_what_is_no_need(items: Any) -> None:
 
 
 def test_a_document_with_something_else_there() -> None:
-    for attributes in ({"user": 1}, {"user": {"rainbow": []}}, {"user": {"rainbow": {"compatibility": {}}}}):
+    users: tuple[Any, ...] = (1, {"rainbow": []}, {"rainbow": {"compatibility": {}}})
+    for user in users:
         with pytest.raises(InvalidJobspec):
-            carrying({**simple(["x"]), "attributes": {"system": {"duration": 0}, **attributes}}, [])
+            carrying({**simple(["x"]), "attributes": {"system": {"duration": 0}, "user": user}}, [])
 
 
 # -- matching -------------------------------------------------------------------------------------------------

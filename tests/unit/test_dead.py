@@ -8,7 +8,7 @@ from typing import Any
 import msgpack
 import pytest
 
-from rainbow.brokers.base import Delivery
+from rainbow.brokers.base import Delivery, Message
 from rainbow.security import tokens
 from rainbow.security.tokens import KeyRing
 from rainbow_workers import dead_letters
@@ -17,7 +17,7 @@ TOKEN = tokens.issue(KeyRing.generate(), sub="a", role="submit", ttl=60)
 SECRET = "marker-of-a-secret"
 
 
-def letter(body: bytes, content_type: str | None = None, detail: str = "why", **more: Any) -> dead_letters.Message:
+def letter(body: bytes, content_type: str | None = None, detail: str = "why", **more: Any) -> Message:
     return dead_letters.letter(Delivery("q", body, content_type=content_type, **more), "invalid", detail)
 
 

@@ -6,7 +6,7 @@ import heapq
 import itertools
 import random
 import uuid
-from collections import Counter
+from collections import defaultdict
 from types import SimpleNamespace
 from typing import Any
 
@@ -65,7 +65,7 @@ class Site:
         clusters = SimpleNamespace(changes=lambda since: Changes(since))
         decider = Decider(self.world)
         self.deciding = Deciding(
-            SimpleNamespace(clusters=clusters),  # type: ignore[arg-type]
+            SimpleNamespace(clusters=clusters),
             self.world,
             decider,
             RateLimiter(1e9),
@@ -76,7 +76,7 @@ class Site:
         self.queued: dict[str, list[tuple[str, str]]] = {name: [] for name in SECONDS}
         self.run_times = RunTimes(self.store, clock=lambda: self.now)
         #: Core seconds that ended, by account and user.
-        self.had: Counter[tuple[str, str]] = Counter()
+        self.had: defaultdict[tuple[str, str], float] = defaultdict(float)
 
     def wants(self, user: str, account: str = "default", jobs: int = 200, **more: Any) -> None:
         """Keep so many jobs of a user waiting."""
@@ -179,7 +179,7 @@ def test_accounts_go_before_their_users() -> None:
                 site.wants(user, account, jobs=50)
             site.step()
         everything = sum(site.had.values())
-        of_account: Counter[str] = Counter()
+        of_account: defaultdict[str, float] = defaultdict(float)
         for (account, _), seconds in site.had.items():
             of_account[account] += seconds
         parts = {account: seconds / everything for account, seconds in of_account.items()}

@@ -33,9 +33,9 @@ def test_a_command_alone_gets_one_core() -> None:
     ],
 )
 def test_nodes_and_tasks(
-    numbers: dict[str, int], nodes: int | None, slots: int, count: dict[str, int], exclusive: bool | None
+    numbers: dict[str, Any], nodes: int | None, slots: int, count: dict[str, int], exclusive: bool | None
 ) -> None:
-    document = simple(["a"], **numbers)  # type: ignore[arg-type]
+    document = simple(["a"], **numbers)
     assert read(document, dialect="V1").dialect == "V1"
     top = document["resources"][0]
     slot = top if nodes is None else top["with"][0]
@@ -68,7 +68,8 @@ def test_everything_given() -> None:
 def test_requires_make_it_nextgen_and_it_still_translates_to_the_same() -> None:
     wish = {"name": "io", "field": "type", "match": "shm"}
     settings: dict[str, Any] = {"cores_per_task": 2, "gpus_per_task": 1, "duration": 60, "cwd": "/w", "image": "i"}
-    for numbers in ({"nodes": 2, "tasks": 5}, {"nodes": 3}, {"nodes": 1, "tasks": 4}):
+    cases: tuple[dict[str, Any], ...] = ({"nodes": 2, "tasks": 5}, {"nodes": 3}, {"nodes": 1, "tasks": 4})
+    for numbers in cases:
         jobspec = read(simple(["x"], requires=[wish], name="n", **numbers, **settings))
         assert jobspec.dialect == "nextgen"
         assert jobspec.request.resources[0].requires == (Requirement("io", "type", "match", (("match", "shm"),)),)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from collections.abc import Callable
 from typing import Any
 
 from hypothesis import given
@@ -58,11 +59,12 @@ def test_anything_else_that_differs_is_no_repeat() -> None:
 
 def test_an_id_elsewhere_is_not_cut_out() -> None:
     """What looks like an id may be a value of the job."""
-    for made in (
+    orders: tuple[Callable[[str, str], bytes], ...] = (
         lambda inner, outer: body(environment={"id": inner}, id=outer),
         lambda inner, outer: body(id=outer, environment={"id": inner}),
         lambda inner, outer: body(environment={"id": inner, "x": outer}, id=outer),
-    ):
+    )
+    for made in orders:
         inner, outer = new_id(), new_id()
         repeats = learnt(made(inner, outer), made(outer, outer))
         other = made(new_id(), outer)

@@ -93,7 +93,13 @@ def test_every_wrapping_reads_the_same(tmp_path: Path) -> None:
     (tmp_path / "g.json.xz").write_bytes(lzma.compress(text.encode()))
     (tmp_path / "g.yaml").write_text(yaml.safe_dump(document))
     (tmp_path / "bom.json").write_bytes(b"\xef\xbb\xbf" + text.encode())
-    sources = [text, text.encode(), io.BytesIO(text.encode()), io.BytesIO(lzma.compress(text.encode())), document]
+    sources: list[Any] = [
+        text,
+        text.encode(),
+        io.BytesIO(text.encode()),
+        io.BytesIO(lzma.compress(text.encode())),
+        document,
+    ]
     sources += sorted(tmp_path.iterdir())
     sources += [str(path) for path in sorted(tmp_path.iterdir())]
     sources += [yaml.safe_dump(document), text.replace('"edges": [', '"edges": [ ')[:-2] + ",}}"]
@@ -127,7 +133,7 @@ def test_a_vertex_contained_twice_counts_once() -> None:
 
 
 def changed(*, nodes: Any = None, edges: Any = None) -> dict[str, Any]:
-    document = json.loads(json.dumps(DIALECTS["D"]))
+    document: dict[str, Any] = json.loads(json.dumps(DIALECTS["D"]))
     if nodes is not None:
         document["graph"]["nodes"] = nodes
     if edges is not None:
@@ -288,7 +294,7 @@ def test_a_host_of_a_graph_is_found_by_its_name(host: str) -> None:
 
 
 def test_keys_too_far_apart_for_a_difference() -> None:
-    vertices = [{"id": str(n), "metadata": {"type": "box"}} for n in (2**63 - 1, -(2**63) + 1)]
+    vertices: list[dict[str, Any]] = [{"id": str(n), "metadata": {"type": "box"}} for n in (2**63 - 1, -(2**63) + 1)]
     edges = [ends((vertices[0]["id"], vertices[1]["id"]))]
     summary = read_graph({"graph": {"nodes": vertices, "edges": edges}})
     assert summary.keys is not None
@@ -317,7 +323,8 @@ def test_a_summary_of_another_version_or_damaged_is_refused() -> None:
 
     data = read_graph(DIALECTS["A"]).to_bytes()
     other = msgpack.unpackb(data)
-    for document in ({**other, "v": 99}, {**other, "shapes": []}, {**other, "hosts": 3}, {"v": 1}, [], 3):
+    damaged: tuple[Any, ...] = ({**other, "v": 99}, {**other, "shapes": []}, {**other, "hosts": 3}, {"v": 1}, [], 3)
+    for document in damaged:
         with pytest.raises(InvalidGraph):
             Summary.from_bytes(msgpack.packb(document))
     for cut in range(0, len(data), 7):

@@ -88,14 +88,15 @@ def test_edges_to_nothing_and_vertices_that_nobody_links() -> None:
     with pytest.raises(InvalidGraph, match="the cluster has no vertex '99'"):
         summary.with_subsystem("io", io(("99", "a")))
     assert summary.with_subsystem("io", io(("1", "a"))).warnings == ("io: nothing links to vertex 'b'",)
-    for wrong in (
+    refused: tuple[Any, ...] = (
         {},
         {"graph": {}},
         {"graph": {"nodes": 3}},
         {"graph": {"nodes": {"a": 1}}},
         "[1]",
         {"graph": {"nodes": {}, "edges": 1}},
-    ):
+    )
+    for wrong in refused:
         with pytest.raises(InvalidGraph):
             summary.with_subsystem("io", wrong)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import re
+import time
 from pathlib import Path
 
 import pytest
@@ -39,7 +40,7 @@ def test_what_follows_from_a_role(role: Role, clusters: list[str], expected: lis
 
 def test_only_admins_and_workers_reach_everything() -> None:
     for role in ("submit", "agent", "register"):
-        assert not any("rainbow.*" in s for s in scopes.for_token(role, ["*"], "v"))  # type: ignore[arg-type]
+        assert not any("rainbow.*" in s for s in scopes.for_token(role, ["*"], "v"))
     assert not any("amq.default" in s for s in scopes.for_token("admin", ["*"], "v"))
     assert set(scopes.for_workers("v")) - set(scopes.for_token("admin", ["*"], "v")) == {"rainbow.write:v/amq.default"}
 
@@ -77,7 +78,7 @@ def test_a_vhost_cannot_widen_a_scope() -> None:
 def test_every_key_is_in_both_forms() -> None:
     ring = KeyRing.generate().rotated()
     for form in ("3.10", "4.x"):
-        text = oauth.render(ring, form)[oauth.ADVANCED]  # type: ignore[arg-type]
+        text = oauth.render(ring, form)[oauth.ADVANCED]
         found = re.findall(r'<<"k">> => <<"([^"]+)">>', text)
         assert [base64.urlsafe_b64decode(k + "=" * (-len(k) % 4)) for k in found] == [key for _, key in ring.keys]
         assert '{algorithms, [<<"HS256">>]}' in text
@@ -107,6 +108,6 @@ def test_workers_make_their_own_password_anew_in_time(monkeypatch: pytest.Monkey
     ring[0] = ring[0].rotated()
     second = password()
     assert second != first
-    now = tokens.time.time()
+    now = time.time()
     monkeypatch.setattr("rainbow.security.oauth.time.time", lambda: now + 301)
     assert password() != second

@@ -11,6 +11,7 @@ import pytest
 from rainbow.errors import InvalidInput, UnknownPlugin
 from rainbow.jobspec.request import Demand
 from rainbow.models.requests import Bid
+from rainbow.resources import Summary
 from rainbow_workers.selection import Selections
 from rainbow_workers.selection.base import Choice, JobView, Load, Offer
 from rainbow_workers.selection.ranked import MOST
@@ -21,7 +22,7 @@ JOB = JobView("j", "u", None, 16, Demand(nodes=2, cores=8))
 class Fleet:
     """Clusters by name: (total nodes, free nodes), eight cores each, and their state."""
 
-    def __init__(self, state: Mapping[str, Mapping[str, Any]] | None = None, **nodes: tuple[int, int]) -> None:
+    def __init__(self, state: Mapping[str, Mapping[str, Any]] | None = None, /, **nodes: tuple[int, int]) -> None:
         self.nodes, self.state = nodes, state or {}
 
     def load(self, cluster: str) -> Load:
@@ -30,6 +31,9 @@ class Fleet:
 
     def values(self, cluster: str) -> Mapping[str, Any]:
         return self.state.get(cluster, {})
+
+    def summary(self, cluster: str) -> Summary:
+        raise AssertionError(f"these plugins look at no graph, and asked for that of {cluster}")
 
 
 def choose(name: str, fleet: Fleet, job: JobView = JOB, seed: int = 1, **options: Any) -> Choice:

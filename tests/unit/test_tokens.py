@@ -92,7 +92,8 @@ def test_claims_that_make_no_sense(claims: dict[str, Any], word: str) -> None:
 def test_the_algorithm_is_ours_whatever_the_token_says() -> None:
     kid, key = RING.signing
     claims = jwt.decode(made(), options={"verify_signature": False})
-    for algorithm, secret in (("none", None), ("HS512", key + key), ("HS384", key + key)):
+    forged: tuple[tuple[str, str | bytes], ...] = (("none", ""), ("HS512", key + key), ("HS384", key + key))
+    for algorithm, secret in forged:
         token = jwt.encode(claims, secret, algorithm=algorithm, headers={"kid": kid})
         assert "signature" in denied(token)
 

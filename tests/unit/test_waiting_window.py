@@ -70,7 +70,7 @@ class Room:
         store = SimpleNamespace(clusters=SimpleNamespace(changes=lambda since: Changes(since)))
         shares = SharePolicy({user: ShareTerms(weight=weight) for user, weight in weights.items()})
         self.fair_share = FairShare(open_store(StoreOptions(f"memory://{uuid.uuid4().hex}")), world, shares)
-        self.deciding = Deciding(store, world, Decider(world), RateLimiter(1e9), random.Random(1))  # type: ignore[arg-type]
+        self.deciding = Deciding(store, world, Decider(world), RateLimiter(1e9), random.Random(1))
 
     def release(self, now: float) -> dict[str, str | None]:
         self.fair_share.sync()

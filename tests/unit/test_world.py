@@ -3,6 +3,7 @@ from __future__ import annotations
 import math
 import random
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -13,7 +14,7 @@ from rainbow.jobspec.request import Demand
 from rainbow.models.cluster import ClusterRecord, ClusterState, Revocation
 from rainbow.models.control import parse_request
 from rainbow.models.job import Reason
-from rainbow.resources import read_graph
+from rainbow.resources import Matches, read_graph
 from rainbow_workers.clusters.cache import REPORTED_EPOCH, ClusterCache, awaiting_clusters
 from rainbow_workers.scheduling.decide import Decider, Decision, Job
 from rainbow_workers.scheduling.dispatcher import Dispatcher
@@ -65,9 +66,11 @@ def test_a_state_update_leaves_what_is_known_of_matching_alone() -> None:
     deciding = decider(world)
     deciding.decide(job(satisfy_only=True), 0.0)
     matches = world.graphs.query(SPEC.request)
+    assert isinstance(matches, Matches)
     before = (world.generation, matches.version, matches.candidates)
     world.apply(Changes(2, states={"a": ClusterState(values={"nodes_free": 0})}, reserved={"b": Demand(1, 8, 0)}))
     matches = world.graphs.query(SPEC.request)
+    assert isinstance(matches, Matches)
     assert (world.generation, matches.version, matches.candidates) == before
     assert world.load("a").free.nodes == 0
     assert world.load("b").free.nodes == 3
@@ -194,7 +197,7 @@ def test_older_changes_take_nothing_back() -> None:
     ("said", "free"),
     [(True, 4), ("3", 4), (math.nan, 4), (math.inf, 1 << 53), (-math.inf, -(1 << 53)), (10**400, 1 << 53), (2.9, 2)],
 )
-def test_numbers_that_make_no_sense_stop_nobody(said: object, free: int) -> None:
+def test_numbers_that_make_no_sense_stop_nobody(said: Any, free: int) -> None:
     world = world_of(record("a"))
     world.apply(Changes(2, states={"a": ClusterState.model_construct(values={"nodes_free": said})}))
     assert world.load("a").free.nodes == free

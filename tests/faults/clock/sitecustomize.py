@@ -15,6 +15,7 @@ if _file:
     _real = time.time
 
     def _stepped() -> float:
-        return _real() + struct.unpack_from("d", _offset)[0]
+        (offset,) = struct.unpack_from("d", _offset)
+        return _real() + float(offset)
 
     time.time = _stepped
