@@ -1,4 +1,4 @@
-"""Commands from the scheduler's side: cancel or recall a job, report anew, and questions (`registration`).
+"""Commands from the scheduler's side: cancel a job, report anew, and questions to be answered (`questions`).
 
 A cancel is in the journal before it is acked.
 """
@@ -42,7 +42,6 @@ class Commands:
         resync: Callable[[], None],
         bid: Callable[[Sequence[AgentCommand]], None],
         output: Callable[[Sequence[AgentCommand]], None],
-        recall: Callable[[Sequence[AgentCommand]], None] = lambda _: None,
         keys_within: float = KEYS_WITHIN,
     ) -> None:
         self._executor = executor
@@ -53,7 +52,6 @@ class Commands:
         self._resync = resync
         self._bid = bid
         self._output = output
-        self._recall = recall
         self._keys_within = keys_within
 
     def run(self, stop: threading.Event) -> None:
@@ -71,7 +69,6 @@ class Commands:
                 cancels: list[tuple[str, int, str]] = []
                 bids: list[AgentCommand] = []
                 outputs: list[AgentCommand] = []
-                recalls: list[AgentCommand] = []
                 for delivery in [*due, *deliveries]:
                     command = self._read(delivery, last=delivery in due)
                     if isinstance(command, int):
@@ -87,14 +84,11 @@ class Commands:
                         bids.append(command)
                     elif command.command == "output":
                         outputs.append(command)
-                    elif command.command == "recall":
-                        recalls.append(command)
                     elif command.id is not None:
                         reason = ELSEWHERE if command.moved else command.reason or "cancelled"
                         cancels.append((command.id, command.attempt, reason))
                 self._bid(bids)
                 self._output(outputs)
-                self._recall(recalls)
                 if not self._cancel(cancels):
                     consumer.requeue(done)
                     if backoff.wait(stop):

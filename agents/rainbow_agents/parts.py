@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,7 +16,6 @@ from rainbow.models.control import AgentCommand
 from rainbow.settings import Settings
 from rainbow_agents.commands import Commands
 from rainbow_agents.contact import Contact
-from rainbow_agents.executors.base import Ended, Started
 from rainbow_agents.factory import Factory
 from rainbow_agents.identity import Identity
 from rainbow_agents.intake.admission.policies import Load, Policy
@@ -27,7 +26,6 @@ from rainbow_agents.intake.gate import IntakeGate
 from rainbow_agents.intake.held_jobs import HeldJobReconciler
 from rainbow_agents.intake.in_flight import InFlight
 from rainbow_agents.intake.intake import Intake
-from rainbow_agents.intake.recalling import Recaller
 from rainbow_agents.intake.receiver import Receiver
 from rainbow_agents.intake.validation import Checks
 from rainbow_agents.journal import Journal
@@ -104,7 +102,7 @@ class Parts:
             self.executor,
             router.progress,
             wake=self.outbox.wake,
-            changed=self._follow,
+            changed=self.heartbeat.follow,
             every=core.reconcile_every,
         )
         checks = Checks(
@@ -158,7 +156,6 @@ class Parts:
             resync=self.resync,
             bid=self._bids.ask,
             output=self._outputs.ask,
-            recall=self._recaller.recall,
             keys_within=core.keys_within,
         )
 
@@ -190,12 +187,7 @@ class Parts:
             load=core.load,
             keys_within=core.keys_within,
         )
-        self._recaller = Recaller(core.journal, in_flight, self.executor, finalizer.decided)
         return Intake(core.journal, in_flight, receiver, finalizer)
-
-    def _follow(self, news: Sequence[Started | Ended]) -> None:
-        self.heartbeat.follow(news)
-        self._recaller.follow(news)
 
     def start(self, quiet: threading.Event) -> None:
         """Start all threads. No job is taken any more once `quiet` is set; all end with the agent's `stop`."""
@@ -242,7 +234,6 @@ class Parts:
                 if self._core.state() == "running":
                     self._held_jobs.look() if asked else self._held_jobs.confirm_left()
                     asked = True
-                self.intake.tidy()
                 if self.intake.trouble is not None:
                     # Whoever registers has its queues declared again, if they are gone, and gets a fresh token.
                     self._core.registrar.request("its queue cannot be read")

@@ -72,7 +72,7 @@ class StagingExecutor:
         self._lock = threading.Lock()
         self._busy: set[tuple[str, SubmissionKey]] = set()
         self._inner = make(self._receive)
-        for name in ("outlook", "output", "recall"):  # what an executor may be asked besides
+        for name in ("outlook", "output"):  # what an executor may be asked besides
             if hasattr(self._inner, name):
                 setattr(self, name, getattr(self._inner, name))
 

@@ -295,12 +295,12 @@ class ControlReply(OpenWire):
 class AgentCommand(OpenWire):
     """A command from scheduler or registrar to an agent (queue `rainbow.agent.<cluster>`).
 
-    Cancel one attempt of a job (every attempt when 0), give one back that has not started (`recall`), report all jobs
-    again (`resync`), bid for jobs (`asks`), or send the `output` of a job.
+    Cancel one attempt of a job (every attempt when 0), report all jobs again (`resync`), bid for jobs (`asks`), or
+    send the `output` of a job.
     """
 
     version: Literal[1] = 1
-    command: Literal["cancel", "recall", "resync", "bid", "output"]
+    command: Literal["cancel", "resync", "bid", "output"]
     id: str | None = None
     attempt: int = 0
     reason: str = ""

@@ -76,11 +76,10 @@ RANK: Mapping[str, int] = {
 #: What a job is held after: a new one, and one that came back from a cluster. Its next attempt has a higher number.
 HOLDABLE: frozenset[str] = frozenset({"submitted", "rejected"})
 
-#: Reasons an agent gives for refusing a job. After `busy` and `error` the same cluster may be asked again. `recalled`:
-#: it had taken the job, which had not started when another cluster had room.
-RejectCode = Literal["no-fit", "busy", "policy", "bad-spec", "bad-signature", "expired", "recalled", "error"]
+#: Reasons an agent gives for refusing a job. After `busy` and `error` the same cluster may be asked again.
+RejectCode = Literal["no-fit", "busy", "policy", "bad-spec", "bad-signature", "expired", "error"]
 #: `timed-out`, `queue-full` and `deleted` are our own words for a dispatch that came back unseen.
-RETRYABLE_REJECTS: frozenset[str] = frozenset({"busy", "error", "timed-out", "queue-full", "deleted", "recalled"})
+RETRYABLE_REJECTS: frozenset[str] = frozenset({"busy", "error", "timed-out", "queue-full", "deleted"})
 
 
 #: A number no scheduler would give could fence a job for good.

@@ -17,8 +17,7 @@ class WaitingSettings(BaseModel):
     how many jobs a scheduler holds of each waiting queue. `weights` says how much each user gets of what several users
     of one account want, 1 for those without one; what they had lately counts, half of it after `half_life` seconds.
     `accounts` has weights and limits of accounts, `users` those of users. `over_limit` says what becomes of a
-    submission whose user or account has as many jobs on clusters as it may. A job that has not started for
-    `recall` seconds on its cluster goes to an idle one. A job array may have `max_array` elements.
+    submission whose user or account has as many jobs on clusters as it may. A job array may have `max_array` elements.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -32,5 +31,4 @@ class WaitingSettings(BaseModel):
     accounts: dict[AccountName, ShareTerms] = Field(default_factory=dict)
     over_limit: Literal["wait", "refuse"] = "wait"
     half_life: Annotated[float, Field(ge=1)] = 3600.0
-    recall: Annotated[float, Field(ge=0)] = 5.0
     max_array: Annotated[int, Field(gt=0, le=100_000_000)] = 1_000_000

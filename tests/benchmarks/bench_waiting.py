@@ -3,7 +3,7 @@
 Three clusters of 16 cores, whose jobs of one core take 0.5, 1 and 4 s (agents as programs of their own, dry-run
 executor), get 1,000 jobs at once, with default settings. One pool would start the last one after about 19 s. Beside how
 long it took: how much of the fastest cluster was idle while jobs waited for room, how many jobs were handed out twice
-(0), and how many were recalled from a cluster to an idle one.
+(0).
 
 And what lies between the end of a job and the release of the next one: a cluster of one core, for which 60 jobs wait.
 """
@@ -61,13 +61,8 @@ def measure(rig: Rig, agents: Agents, jobs: int, **settings: Any) -> dict[str, f
     return {
         "waiting_over_ideal": (last - began) / ideal(jobs),
         "waiting_fastest_idle_share": 1 - busy / (CORES * (empty - began)),
-        "waiting_handed_out_again": float(sum(r["attempt"] > 1 + _recalls(r) for r in records)),
-        "waiting_recalled": float(sum(map(_recalls, records))),
+        "waiting_handed_out_again": float(sum(r["attempt"] > 1 for r in records)),
     }
-
-
-def _recalls(record: dict[str, Any]) -> int:
-    return sum(event.get("code") == "recalled" for event in record["history"])
 
 
 def release(rig: Rig, agents: Agents, jobs: int = 60, seconds: float = 0.3) -> dict[str, float | None]:

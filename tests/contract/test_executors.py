@@ -53,15 +53,6 @@ class TestDryRunTakingTime(ExecutorContract):
         ends = [rig.wait_for("Ended", w.mark).at for w in works]
         assert ends == sorted(ends)
 
-    def test_what_has_not_started_is_taken_back(self, rig: Rig) -> None:
-        first, second = (rig.submit(rig.work("true", cores=10, demand=Demand(0, 10, 0))) for _ in range(2))
-        rig.executor.release([first, second])
-        assert isinstance(rig.executor, DryRunExecutor)
-        rig.executor.recall([first, second], "another cluster has room")
-        assert rig.wait_for("Ended", second.mark).state == "cancelled"
-        assert rig.wait_for("Ended", first.mark).state == "completed"
-        assert rig.count("Started", second.mark) == 0
-
 
 class TestLocal(RunningExecutorContract):
     @pytest.fixture

@@ -115,8 +115,7 @@ class Agents:
     def log(self, cluster: str = "blue") -> str:
         return (self.folder / f"{cluster}-agent.log").read_text()
 
-    def stop_programs(self) -> None:
-        """End the agents that are programs of their own."""
+    def close(self) -> None:
         for process in self._programs:
             if process.poll() is None:
                 process.send_signal(signal.SIGCONT)
@@ -127,10 +126,6 @@ class Agents:
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
-        self._programs.clear()
-
-    def close(self) -> None:
-        self.stop_programs()
         for agent in self.running:
             agent.stop()
 

@@ -53,7 +53,6 @@ from rainbow_workers.scheduling.limits import Limits
 from rainbow_workers.scheduling.listening import Parts
 from rainbow_workers.scheduling.outgoing import Outgoing
 from rainbow_workers.scheduling.rebinding import Rebinding
-from rainbow_workers.scheduling.recalling import Recalling
 from rainbow_workers.scheduling.returns import Returns
 from rainbow_workers.scheduling.scheduler import Scheduler
 from rainbow_workers.scheduling.submissions import SubmissionReader
@@ -118,25 +117,27 @@ class Service:
         self._broker = Outlet(broker, self._keys)
         o = self._options
         self._audit = Audit(o.audit, max_bytes=o.audit_bytes, keep=o.audit_keep)
-        graphs = plugins.load("rainbow.graphs", o.graphs)
-        self.world = ClusterCache(o.alive_after, o.breaker.threshold, o.waiting.depth, graphs())
-        follow_ring = RingFile(o.ring_file, self._use, self._not_used).look if o.ring_file else lambda: None
-        self._follower = CacheSync(self.world, self._store, self._verifier, also=follow_ring, again=self._store.again)
+        graphs = plugins.load("rainbow.graphs", o.graphs)()
+        self.world = ClusterCache(o.alive_after, o.breaker.threshold, o.waiting.depth, graphs)
+        file = self._options.ring_file
+        follow_ring = RingFile(file, self._use, self._not_used).look if file else None
+        self._follower = CacheSync(
+            self.world, self._store, self._verifier, also=follow_ring or (lambda: None), again=self._store.again
+        )
         self._turns = RateLimiter(o.failover_rate)
         self._contention = Contention()
         self._fair_share = FairShare(self._store, self.world, o.waiting.shares)
         self._limits = Limits(self._store, self._fair_share.table)
-        self._recalling = Recalling(
-            self._broker, self._store, self.world, self._decider(), self._keys, self._contention, o.waiting.recall
-        )
         self._dispatchers: list[Dispatcher] = []
         self.recorders: list[Recorder] = []
         self.room: WaitingRoom | None = None
         self._mailbox = Mailbox(self._broker)
         self._cancelling = Cancelling(self._broker, self._store, self.world, self._follower, self._keys)
         self._former = FormerQueue(self._broker)
-        also = ("waiting", "dependents", "arrays") if "scheduler" in o.workers else ()
-        self.workers = [self._worker(name) for name in (*o.workers, *also)]
+        names = list(self._options.workers)
+        if "scheduler" in names:
+            names += ["waiting", "dependents", "arrays"]
+        self.workers = [self._worker(name) for name in names]
 
     def start(self) -> None:
         """Declare the topology (when allowed) and start the workers. Raises TopologyMismatch, BadCredentials."""
@@ -246,7 +247,6 @@ class Service:
             reserve_s=self._options.reserve,
             lives=self._options.limits.dispatch_timeout,
             lane=self._contention.lane,
-            note=self._recalling.note,
         )
         self._dispatchers.append(dispatcher)
         return dispatcher
@@ -271,7 +271,6 @@ class Service:
             self._fair_share,
             self._options.waiting,
             self._limits,
-            self._recalling,
             audit=self._audit,
         )
         return self.room

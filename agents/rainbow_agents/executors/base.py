@@ -345,15 +345,6 @@ class Forecasts(Protocol):
 
 
 @runtime_checkable
-class Recalls(Protocol):
-    """An executor that can take back jobs before they start; without this they stay where they are."""
-
-    def recall(self, jobs: Sequence[Held], reason: str) -> None:
-        """End those that have not started: each ends in Ended, `cancelled`, and never starts. The others go on, and
-        nothing is said of them. Idempotent."""
-
-
-@runtime_checkable
 class KeepsOutput(Protocol):
     """An executor that keeps what its jobs write, for a while after their end too."""
 

@@ -111,12 +111,6 @@ class DryRunExecutor:
         self._tell(told)
 
     def cancel(self, jobs: Sequence[Held], reason: str) -> None:
-        self._cancel(jobs, reason, running=True)
-
-    def recall(self, jobs: Sequence[Held], reason: str) -> None:
-        self._cancel(jobs, reason, running=False)
-
-    def _cancel(self, jobs: Sequence[Held], reason: str, *, running: bool) -> None:
         told: list[ExecutorEvent] = []
         with self._alarm:
             for held in jobs:
@@ -124,8 +118,6 @@ class DryRunExecutor:
                 if job is None or job.held.mark != held.mark:
                     continue
                 ran = job.phase == "running"
-                if ran and not running:
-                    continue
                 ended = Ended(held.mark, held.handle, time.time(), "cancelled", 143 if ran else -128, "cancel", reason)
                 self._finish(job, ended)
                 told.append(ended)

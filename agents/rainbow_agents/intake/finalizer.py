@@ -196,7 +196,7 @@ class Finalizer:
         back = [d for mark in batch.undecided if mark in landed for d in landed[mark].deliveries]
         acks: list[Delivery] = []
         rejects: list[Delivery] = []
-        started: Mapping[SubmissionKey, bool] | None = None
+        started: set[SubmissionKey] | None = None
         if confirmed:
             started = self._release(batch, landed, gone, sent)
         if started is None:
@@ -207,14 +207,13 @@ class Finalizer:
             back += [job.delivery for job, _ in batch.again]
         else:
             for s in batch.submitted:
-                if s.mark in landed and not started.get(s.mark):
+                if s.mark in landed:
                     (back if s.mark in gone or self._open(s.mark, started) else acks).extend(landed[s.mark].deliveries)
             for job, mark, event in batch.refused:
                 deliveries = landed[mark].deliveries if mark in landed else [job.delivery]
                 (back if mark in gone else rejects if event.state == "rejected" else acks).extend(deliveries)
             for job, row in batch.again:
-                if not started.get(row.mark):
-                    (rejects if row.state == "rejected" else acks).append(job.delivery)
+                (rejects if row.state == "rejected" else acks).append(job.delivery)
             self._log(batch, gone)
             if tracing.is_on():
                 self._trace(batch, landed, gone)
@@ -227,26 +226,20 @@ class Finalizer:
 
     def _release(
         self, batch: _Batch, landed: Mapping[SubmissionKey, Flight], gone: set[SubmissionKey], sent: Sequence[Pending]
-    ) -> Mapping[SubmissionKey, bool] | None:
+    ) -> set[SubmissionKey] | None:
         """Let start what may: what was accepted, its delivery still ours. None when that cannot be written down.
-
-        Returns what may start, and of each whether its deliveries are kept (see `in_flight`).
 
         A job whose dispatch is in doubt stays held until the ledger confirms it (see `held_jobs`).
         """
         ours = self._in_flight.ours
         able = [
-            (s.mark, landed[s.mark].job, landed[s.mark].deliveries)
+            (s.mark, landed[s.mark].job)
             for s in batch.submitted
             if s.mark in landed and s.mark not in gone and any(map(ours, landed[s.mark].deliveries))
         ]
-        able += [
-            (row.mark, job, [job.delivery])
-            for job, row in batch.again
-            if row.state == "accepted" and ours(job.delivery)
-        ]
-        doubtful = {mark: why for mark, job, _ in able if (why := self._doubt(job.dispatch)) is not None}
-        may = [mark for mark, *_ in able if mark not in doubtful]
+        able += [(row.mark, job) for job, row in batch.again if row.state == "accepted" and ours(job.delivery)]
+        doubtful = {mark: why for mark, job in able if (why := self._doubt(job.dispatch)) is not None}
+        may = [mark for mark, _ in able if mark not in doubtful]
         try:
             rows = self._journal.release(may, sent)
         except JournalDown as exc:
@@ -256,18 +249,13 @@ class Finalizer:
             why = next(iter(doubtful.values()))
             log.info("%d jobs wait for the ledger: %s", len(doubtful), why, extra={"action": "confirm"})
             self._on_doubt([(mark.id, mark.attempt) for mark in doubtful])
-        started = {row.mark: False for row in rows}
-        for mark, job, deliveries in able:
-            if mark in started:
-                # Before the executor can say that it started.
-                started[mark] = self._in_flight.kept.add(job, deliveries)
         executor = self._executor
         executor.release([row.held for row in rows if row.cancel is None])
         executor.cancel([row.held for row in rows if row.cancel is not None], "cancelled")
         self._on_accept([row.mark for row in rows])
-        return started
+        return {row.mark for row in rows}
 
-    def _open(self, mark: SubmissionKey, started: Mapping[SubmissionKey, bool]) -> bool:
+    def _open(self, mark: SubmissionKey, started: set[SubmissionKey]) -> bool:
         """Whether a job that was not let start is to be taken again, since what was submitted is gone."""
         if mark in started:
             return False

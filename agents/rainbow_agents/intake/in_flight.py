@@ -2,41 +2,18 @@
 
 Shared by the threads that take and that settle. Every delivery counts from `received` until it is acked, rejected or
 requeued here; a `Flight` is one try to submit a job, with all deliveries that hang on it.
-
-The delivery of a job that waits in the executor is kept until it starts: only a message that the broker still has can
-go to another cluster (see `recalling`). Kept ones do not count, since nothing is open about them.
 """
 
 from __future__ import annotations
 
 import threading
-import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from rainbow import topology
 from rainbow.brokers.base import Broker, Consumer, Delivery
 from rainbow_agents.executors.base import SubmissionKey
 from rainbow_agents.intake.validation import Job
-
-#: Seconds that a delivery is kept at most: RabbitMQ ends a channel that holds one for 30 minutes (`consumer_timeout`).
-KEPT_MOST = 600.0
-#: Seconds of its life in the queue that a message must have left when it is given back: it must not expire, and so be
-#: looked at, before the ledger has the event that says why. As many again for clocks that differ.
-LIFE_LEFT = 120.0
-#: Seconds after which a recall has come to nothing.
-RECALL_WITHIN = 60.0
-
-
-@dataclass(slots=True, eq=False)
-class Kept:
-    """A job that may start, and has not as far as is known. `until` is on the monotonic clock. `reason` is why it is
-    recalled; empty if it is not."""
-
-    job: Job
-    deliveries: list[Delivery]
-    until: float
-    reason: str = ""
 
 
 @dataclass(slots=True, eq=False)
@@ -67,18 +44,16 @@ class InFlight:
         self._flights: dict[SubmissionKey, Flight] = {}
         self._by_key: dict[tuple[str, int], Flight] = {}
         self._unsettled = 0
-        self.kept = KeptDeliveries(self)
 
     # -- the queue ---------------------------------------------------------------------------------------------
 
     def open(self) -> Consumer:
         if self.consumer is None:
-            self.consumer = self._broker.consume(self._queue, prefetch=self.prefetch + self.kept.most)
+            self.consumer = self._broker.consume(self._queue, prefetch=self.prefetch)
         return self.consumer
 
     def close(self) -> None:
         """Let go of the queue: what is not settled goes back to it."""
-        self.kept.close()
         consumer, self.consumer = self.consumer, None
         if consumer is not None:
             consumer.cancel()
@@ -109,7 +84,6 @@ class InFlight:
     def received(self, count: int) -> None:
         with self._lock:
             self._unsettled += count
-            self._landed.notify_all()
 
     def settle(
         self, *, ack: Sequence[Delivery] = (), reject: Sequence[Delivery] = (), requeue: Sequence[Delivery] = ()
@@ -177,74 +151,4 @@ class InFlight:
             return self._landed.wait_for(lambda: not self._flights, seconds)
 
 
-class KeptDeliveries:
-    """Those of jobs that have not started as far as is known, by job. They are not among the unsettled ones."""
-
-    def __init__(self, in_flight: InFlight) -> None:
-        #: Whether the executor can take jobs back; and how many deliveries are kept.
-        self.wanted = False
-        self.most = in_flight.prefetch // 2
-        self._in_flight = in_flight
-        self._lock = threading.Lock()
-        self._jobs: dict[tuple[str, int], Kept] = {}
-
-    def add(self, job: Job, deliveries: Sequence[Delivery]) -> bool:
-        """Keep the deliveries of a job that may start from now on. False when they are to be acked."""
-        dispatch = job.dispatch
-        left = dispatch.assigned_at + dispatch.lives - time.time() - LIFE_LEFT
-        with self._lock:
-            known = self._jobs.get(job.key)
-            if not self.wanted or left <= 0 or (known is None and len(self._jobs) >= self.most):
-                return False
-            before = [d for d in known.deliveries if self._in_flight.ours(d)] if known is not None else []
-            until = time.monotonic() + min(KEPT_MOST, left)
-            self._jobs[job.key] = Kept(job, [*before, *deliveries], until, known.reason if known is not None else "")
-        self._in_flight.received(-len(deliveries))
-        return True
-
-    def get(self, key: tuple[str, int]) -> Kept | None:
-        return self._jobs.get(key)
-
-    def recall(self, reasons: Mapping[tuple[str, int], str]) -> list[tuple[str, int]]:
-        """Note that these are to be given back. Returns those that can be."""
-        out = []
-        with self._lock:
-            for key, reason in reasons.items():
-                kept = self._jobs.get(key)
-                if (
-                    kept is not None
-                    and time.monotonic() < kept.until
-                    and any(map(self._in_flight.ours, kept.deliveries))
-                ):
-                    kept.reason = reason
-                    out.append(key)
-        return out
-
-    def pop(self, key: tuple[str, int]) -> list[Delivery]:
-        """From now on these deliveries are unsettled ones."""
-        with self._lock:
-            kept = self._jobs.pop(key, None)
-        deliveries = [] if kept is None else kept.deliveries
-        self._in_flight.received(len(deliveries))
-        return deliveries
-
-    def ack(self, keys: Iterable[tuple[str, int]]) -> None:
-        acks = [delivery for key in keys if key in self._jobs for delivery in self.pop(key)]
-        if acks:
-            self._in_flight.settle(ack=acks)
-
-    def tidy(self) -> None:
-        """Ack what was kept for long enough, and forget what the broker has given out again."""
-        now = time.monotonic()
-        with self._lock:
-            old = [key for key, kept in self._jobs.items() if now >= kept.until + (RECALL_WITHIN if kept.reason else 0)]
-            for key in [k for k, kept in self._jobs.items() if not any(map(self._in_flight.ours, kept.deliveries))]:
-                del self._jobs[key]
-        self.ack(old)
-
-    def close(self) -> None:
-        """The queue is let go of. What is being recalled goes back to it."""
-        self.ack([key for key, kept in list(self._jobs.items()) if not kept.reason])
-
-
-__all__ = ["Flight", "InFlight", "Kept", "KeptDeliveries"]
+__all__ = ["Flight", "InFlight"]

@@ -57,10 +57,6 @@ class Intake:
         """Deliveries that are not settled."""
         return self._in_flight.unsettled
 
-    def tidy(self) -> None:
-        """Called once in a while: deliveries of jobs that have not started are kept for a bounded time."""
-        self._in_flight.kept.tidy()
-
     def close(self) -> None:
         """At the end: what is still under way goes back, as if it had not been taken; the queue is let go of."""
         marks = self._in_flight.abandon()

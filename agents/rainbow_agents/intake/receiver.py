@@ -201,7 +201,7 @@ class Receiver:
             return False
         if row.state in ("rejected", "cancelled") or (row.state == "accepted" and not row.released):
             self._finalizer.decided(job, row)
-        elif row.state != "accepted" or not self._in_flight.kept.add(job, [job.delivery]):
+        else:
             self._in_flight.settle(ack=[job.delivery])
         return True
 

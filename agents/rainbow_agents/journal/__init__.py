@@ -9,7 +9,6 @@ from rainbow_agents.journal.rows import (
     ELSEWHERE,
     NEVER,
     OVER,
-    RECALLED,
     Decided,
     JournalDown,
     Pending,
@@ -18,16 +17,4 @@ from rainbow_agents.journal.rows import (
     new_claim,
 )
 
-__all__ = [
-    "ELSEWHERE",
-    "NEVER",
-    "OVER",
-    "RECALLED",
-    "Decided",
-    "Journal",
-    "JournalDown",
-    "Pending",
-    "Row",
-    "View",
-    "new_claim",
-]
+__all__ = ["ELSEWHERE", "NEVER", "OVER", "Decided", "Journal", "JournalDown", "Pending", "Row", "View", "new_claim"]

@@ -24,19 +24,7 @@ from rainbow_agents.executors.base import Ended, Started, SubmissionKey, Submitt
 from rainbow_agents.journal.epochs import Epochs
 from rainbow_agents.journal.file import JournalFile
 from rainbow_agents.journal.outbox import EventOutbox
-from rainbow_agents.journal.recalls import Recalls
-from rainbow_agents.journal.rows import (
-    COLUMNS,
-    ELSEWHERE,
-    NEVER,
-    RECALLED,
-    Decided,
-    JobState,
-    Pending,
-    Row,
-    View,
-    to_row,
-)
+from rainbow_agents.journal.rows import COLUMNS, ELSEWHERE, NEVER, Decided, JobState, Pending, Row, View, to_row
 
 #: Values in one SQL statement (SQLite's own limit is far higher; this keeps statements few and small).
 _CHUNK = 400
@@ -72,7 +60,6 @@ class Journal:
             self._file, cluster=cluster, owner=owner or secrets.token_hex(8), clock=lambda: self._clock()
         )
         self.epochs = Epochs(self._file, lambda: self._clock())
-        self.recalls = Recalls(self._file, lambda: self._clock())
 
     def close(self) -> None:
         self._file.close()
@@ -218,17 +205,11 @@ class Journal:
                 if isinstance(h, Started):
                     if row.state == "accepted":
                         db.execute(
-                            "UPDATE jobs SET state='running', changed_at=?, started_at=?, cancel=nullif(cancel, ?)"
-                            " WHERE id=? AND attempt=?",
-                            (now, h.at, RECALLED, row.id, row.attempt),
+                            "UPDATE jobs SET state='running', changed_at=?, started_at=? WHERE id=? AND attempt=?",
+                            (now, h.at, row.id, row.attempt),
                         )
                         self.outbox.put(db, self.outbox.event(row, "running", h.at), now)
                         changed += 1
-                elif row.state == "accepted" and row.cancel == RECALLED and h.state == "cancelled":
-                    # As if it had never been taken: its delivery is still here, or comes again.
-                    db.execute("UPDATE jobs SET cancel=NULL WHERE id=? AND attempt=?", (row.id, row.attempt))
-                    _move(db, row, "returned", now)
-                    changed += 1
                 elif row.state in ("accepted", "running"):
                     self._end(db, row, h, now)
                     changed += 1
@@ -308,8 +289,8 @@ class Journal:
                 ).fetchall():
                     row = to_row(found)
                     db.execute(
-                        "UPDATE jobs SET cancel=coalesce(nullif(cancel, ?), ?) WHERE id=? AND attempt=?",
-                        (RECALLED, reason, row.id, row.attempt),
+                        "UPDATE jobs SET cancel=coalesce(cancel, ?) WHERE id=? AND attempt=?",
+                        (reason, row.id, row.attempt),
                     )
                     out.append(row)
         return out
@@ -343,7 +324,7 @@ class Journal:
     def _end(self, db: sqlite3.Connection, row: Row, ended: Ended, now: float) -> None:
         state: JobState = ended.state
         detail = ended.detail
-        if row.cancel not in (None, RECALLED) and state in ("failed", "cancelled"):
+        if row.cancel is not None and state in ("failed", "cancelled"):
             # Asked for by us: whatever signal or exception ended it, it was cancelled.
             state = "rejected" if row.cancel == ELSEWHERE else "cancelled"
             detail = row.cancel

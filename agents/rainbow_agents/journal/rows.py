@@ -19,8 +19,6 @@ NEVER = 1e18
 
 #: The reason of a cancel that ends an attempt here, but not its job.
 ELSEWHERE = "the job goes on elsewhere"
-#: In place of the reason of a cancel: the executor is asked to end the job if it has not started (`intake.recalling`).
-RECALLED = "recalled"
 
 JobState = Literal["taken", "returned", "accepted", "running", "rejected", "completed", "failed", "cancelled", "lost"]
 

@@ -18,8 +18,8 @@ from collections.abc import Callable, Sequence
 from rainbow.backoff import Backoff
 from rainbow_agents.batcher import Batcher
 from rainbow_agents.executors.base import Ended, Executor, ExecutorDown, News, Started, Up
-from rainbow_agents.journal import RECALLED, Journal, JournalDown, Row
-from rainbow_agents.reporting.reconciliation import RECALLED_WITHIN, Plan, compare
+from rainbow_agents.journal import Journal, JournalDown, Row
+from rainbow_agents.reporting.reconciliation import Plan, compare
 
 log = logging.getLogger(__name__)
 
@@ -140,8 +140,6 @@ class Follower:
         if plan.orphans:
             log.info("ended %d held jobs that are in no journal", len(plan.orphans), extra={"action": "sweep"})
             executor.cancel(plan.orphans, "submitted by an agent that died before it wrote that down")
-        if plan.keep:
-            self._journal.recalls.drop(plan.keep)
         if plan.release:
             executor.release(plan.release)
         for held, reason in plan.cancel:
@@ -156,8 +154,6 @@ class Follower:
         self._lose(self._given_up(plan.unclear))
         if self._missing or self._unclear:
             self._late_at = min(self._late_at, time.monotonic() + _LATE)
-        if any(row.cancel == RECALLED for row in rows):
-            self._late_at = min(self._late_at, time.monotonic() + RECALLED_WITHIN)
         return plan
 
     def _given_up(self, unclear: Sequence[tuple[Row, str]]) -> list[tuple[Row, str]]:

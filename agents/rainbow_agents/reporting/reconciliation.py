@@ -6,26 +6,23 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from rainbow_agents.executors.base import Ended, Found, Held, Recovery, Started, SubmissionKey
-from rainbow_agents.journal import OVER, RECALLED, Row
+from rainbow_agents.journal import OVER, Row
 
 #: Seconds that a try to submit may be under way before its held job belongs to nobody.
 _ABANDONED = 900.0
-#: Seconds after which a recall that did not end its job is over: whoever had asked for it is gone, or was late.
-RECALLED_WITHIN = 30.0
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
     """What there is to do.
 
-    `keep` were to be recalled, and stay. `missing` are jobs that the executor does not know any more; `strangers` those
-    of an instance that was replaced; `unclear` those that could not be looked up, with the reason.
+    `missing` are jobs that the executor does not know any more; `strangers` those of an instance that was replaced;
+    `unclear` those that could not be looked up, with the reason.
     """
 
     progress: list[Started | Ended] = field(default_factory=list)
     orphans: list[Held] = field(default_factory=list)
     release: list[Held] = field(default_factory=list)
-    keep: list[Row] = field(default_factory=list)
     cancel: list[tuple[Held, str]] = field(default_factory=list)
     missing: list[Row] = field(default_factory=list)
     strangers: list[Row] = field(default_factory=list)
@@ -66,12 +63,7 @@ def _compare_one(plan: Plan, job: Found, row: Row | None, now: float) -> None:
                 plan.progress.append(Started(job.mark, job.handle, job.started_at))
             plan.progress.append(job.ended)
         return
-    if row.cancel == RECALLED:
-        # One that is held was in the queue of an agent that is gone. The recall itself may have held one that waits.
-        if job.phase == "held" or (job.phase == "queued" and now - row.changed_at > RECALLED_WITHIN):
-            plan.keep.append(row)
-            plan.release.append(held)
-    elif row.cancel is not None:
+    if row.cancel is not None:
         plan.cancel.append((held, row.cancel))
     elif job.phase == "held" and row.released:
         # Never released there, though it was here: the release was lost. One that an operator holds is `queued`.
@@ -80,4 +72,4 @@ def _compare_one(plan: Plan, job: Found, row: Row | None, now: float) -> None:
         plan.progress.append(Started(job.mark, job.handle, job.started_at or now))
 
 
-__all__ = ["RECALLED_WITHIN", "Plan", "compare"]
+__all__ = ["Plan", "compare"]

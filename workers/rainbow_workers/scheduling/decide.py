@@ -25,7 +25,7 @@ from rainbow_workers.selection import Selections
 from rainbow_workers.selection.base import Asking, Choice, JobView, Offer, Selection
 
 #: Codes of clusters that have too much to do: a job that met nothing else waits for as long as it takes.
-_FULL = frozenset({"busy", "queue-full", "recalled"})
+_FULL = frozenset({"busy", "queue-full"})
 #: Whom a job is charged to: an account, and in it a user.
 Payer = tuple[str, str]
 #: Up to as many candidates are kept in a list of their own; more stay in the index.

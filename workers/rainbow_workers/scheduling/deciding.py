@@ -200,9 +200,6 @@ class Deciding:
                 self._limits.placed(job)
             if decision.probe_until:
                 self._world.probe_at[decision.cluster] = decision.probe_until
-        elif decision.waits and not pending.parked:
-            # It was to go to an idle cluster, which others took: now it is as good again where it was.
-            job.tried = {c: r for c, r in job.tried.items() if r.code != "recalled"}
         return decision
 
     def _array(self, job: Job, now: float) -> Decision:

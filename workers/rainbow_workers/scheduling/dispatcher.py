@@ -14,7 +14,7 @@ from rainbow.brokers.base import Broker, Consumer
 from rainbow_workers.clusters.cache import ClusterCache
 from rainbow_workers.keys import ClusterKeys
 from rainbow_workers.scheduling.committing import Commit, Committing
-from rainbow_workers.scheduling.decide import Decider, Job
+from rainbow_workers.scheduling.decide import Decider
 from rainbow_workers.scheduling.deciding import Deciding, Waiting
 from rainbow_workers.scheduling.durations import Durations
 from rainbow_workers.scheduling.failover import RateLimiter
@@ -46,7 +46,6 @@ class Dispatcher:
         reserve_s: float = 60.0,
         lives: float = 0.0,
         lane: Callable[[str], str] = topology.waiting_lane,
-        note: Callable[[Sequence[tuple[Job, str]], float], None] = lambda _jobs, _now: None,
         rng: random.Random | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
@@ -56,7 +55,7 @@ class Dispatcher:
         #: How long jobs stayed in each stage, since the start.
         self.durations = Durations()
         self._committing = Committing(store, world, self._deciding, reserve_s=reserve_s, clock=clock)
-        self._publishing = Publishing(broker, store, world, keys, ring, fair_share, lives=lives, lane=lane, note=note)
+        self._publishing = Publishing(broker, store, world, keys, ring, fair_share, lives=lives, lane=lane)
         #: Jobs whose dispatch found no queue, or a full one: they are decided again with the next batch.
         self._again: queue.SimpleQueue[PendingJob] = queue.SimpleQueue()
         #: Jobs of the waiting room that were decided and have to wait on. Of the calling thread.

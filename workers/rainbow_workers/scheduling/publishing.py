@@ -53,10 +53,7 @@ class Publishing:
         *,
         lives: float = 0.0,
         lane: Callable[[str], str] = topology.waiting_lane,
-        note: Callable[[Sequence[tuple[Job, str]], float], None] = lambda _jobs, _now: None,
     ) -> None:
-        """`note` is told which jobs were dispatched to which clusters."""
-        self._note = note
         self._broker = broker
         self._store = store
         self._world = world
@@ -109,7 +106,6 @@ class Publishing:
                 self._refused(pending, now, events)
         if self._fair_share is not None:
             self._fair_share.charge(charged)
-        self._note(charged, now)
         extra = [recorded_event(self._keys, "assigned", told_of(told))] if told else []
         extra += self._record(events, jobs, in_doubt)
         unsettled = {id(p) for p in (*gone, *parked)}

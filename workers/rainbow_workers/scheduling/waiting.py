@@ -34,7 +34,6 @@ from rainbow_workers.scheduling.listening import HELD_MOST, LISTEN
 from rainbow_workers.scheduling.outgoing import Outgoing
 from rainbow_workers.scheduling.pending_job import PendingJob, note_submission, of_two
 from rainbow_workers.scheduling.publishing import revoked
-from rainbow_workers.scheduling.recalling import Recalling
 from rainbow_workers.scheduling.round import Round
 from rainbow_workers.scheduling.share_terms import SharePolicy
 from rainbow_workers.scheduling.submissions import SubmissionReader
@@ -64,7 +63,6 @@ class WaitingPolicy:
     shares: Whose turn it is.
     refuse_running: A submission beyond `max_running` is refused: else it waits.
     max_array: Elements of a job array.
-    recall: Seconds after which a job that has not started on its cluster goes to an idle one; 0: never.
     """
 
     patience: float = 30.0
@@ -73,7 +71,6 @@ class WaitingPolicy:
     shares: SharePolicy = field(default_factory=SharePolicy)
     refuse_running: bool = False
     max_array: int = 1_000_000
-    recall: float = 5.0
 
 
 def waiting_policy(settings: WaitingSettings) -> WaitingPolicy:
@@ -89,7 +86,6 @@ def waiting_policy(settings: WaitingSettings) -> WaitingPolicy:
         shares,
         refuse_running=settings.over_limit == "refuse",
         max_array=settings.max_array,
-        recall=settings.recall,
     )
 
 
@@ -111,7 +107,6 @@ class WaitingRoom(Task):
         fair_share: FairShare,
         policy: WaitingPolicy,
         limits: Limits,
-        recalling: Recalling,
         *,
         audit: Audit | None = None,
         clock: Callable[[], float] = time.time,
@@ -128,7 +123,6 @@ class WaitingRoom(Task):
         self._fair_share = fair_share
         self._policy = policy
         self._limits = limits
-        self._recalling = recalling
         self._audit = audit or Audit()
         self._clock = clock
         self._window = Window()
@@ -155,7 +149,6 @@ class WaitingRoom(Task):
     def ready(self) -> None:
         self._sync.follow()
         self._fair_share.sync()
-        self._recalling.look()
         if self._limits.refresh() and any(kind.limited for kind in self._window.kinds.values()):
             self._seen = (-1, -1)
         if not self.listens or self._changed():

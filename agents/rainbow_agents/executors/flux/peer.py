@@ -100,10 +100,6 @@ class FluxPeer:
         if jobs:
             self._link.send("cancel", jobs=[{"mark": h.mark.as_dict()} for h in jobs], reason=reason[:200])
 
-    def recall(self, jobs: Sequence[Held], reason: str) -> None:
-        if jobs:
-            self._link.send("recall", jobs=[{"mark": h.mark.as_dict()} for h in jobs], reason=reason[:200])
-
     def usage(self) -> Usage:
         got = self._link.ask("usage")
         stopped, disabled, closed = (got.pop(name) for name in ("stopped", "disabled", "closed"))

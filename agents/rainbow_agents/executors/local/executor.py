@@ -77,12 +77,6 @@ class LocalExecutor:
         self._queue.wake()
 
     def cancel(self, jobs: Sequence[Held], reason: str) -> None:
-        self._cancel(jobs, reason, running=True)
-
-    def recall(self, jobs: Sequence[Held], reason: str) -> None:
-        self._cancel(jobs, reason, running=False)
-
-    def _cancel(self, jobs: Sequence[Held], reason: str, *, running: bool) -> None:
         for held in jobs:
             with self._queue.lock:
                 job = self._queue.find(held)
@@ -100,7 +94,7 @@ class LocalExecutor:
                 if first:
                     ended = job.folder.end("cancelled", "cancel", reason)
                     self._queue.finish(job)
-                elif running:
+                else:
                     job.folder.terminate()
                     self._queue.watch(job)
             if ended is not None:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from rainbow.jobspec.flux.v1 import FluxJob
-from rainbow_agents.executors.base import Forecasts, Held, KeepsOutput, Outlook, Recalls, SubmissionKey, Work
+from rainbow_agents.executors.base import Forecasts, Held, KeepsOutput, Outlook, SubmissionKey, Work
 from rainbow_agents.executors.testing.contract import ExecutorContract
 from rainbow_agents.executors.testing.rig import PATIENCE, Rig, v1
 
@@ -189,31 +189,6 @@ class RunningExecutorContract(ExecutorContract):
         (tmp_path / "go").touch()
         for work in works:
             rig.wait_for("Ended", work.mark)
-
-    def test_a_recalled_job_ends_unstarted_and_a_running_one_goes_on(self, rig: Rig, tmp_path: Path) -> None:
-        executor = rig.executor
-        assert isinstance(executor, Recalls)
-        free = executor.usage().cores_free
-        assert free is not None
-        # One waits for the other, since each takes more than half.
-        script = f"echo x >> {tmp_path}/$RAINBOW_TEST; while [ ! -e {tmp_path}/go ]; do sleep 0.05; done"
-        works = [
-            rig.work(script, tasks=free // 2 + 1, environment={"PATH": "/usr/bin:/bin", "RAINBOW_TEST": name})
-            for name in ("first", "second")
-        ]
-        first, second = (rig.submit(work) for work in works)
-        executor.release([first])
-        rig.wait_for("Started", first.mark)
-        executor.release([second])
-        executor.recall([first, second], "another cluster has room")
-        assert rig.wait_for("Ended", second.mark).state == "cancelled"
-        executor.release([second])
-        executor.recall([second], "again")
-        assert rig.count("Ended", first.mark) == 0
-        (tmp_path / "go").touch()
-        assert rig.wait_for("Ended", first.mark).state == "completed"
-        assert rig.count("Started", second.mark) == 0
-        assert not (tmp_path / "second").exists()
 
     def test_tasks_one_after_another_stop_at_the_first_failure(self, rig: Rig, tmp_path: Path) -> None:
         plain = rig.work("true")

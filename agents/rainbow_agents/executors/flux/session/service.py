@@ -40,7 +40,6 @@ class Link:
             "submit": self._submission.submit,
             "release": self._submission.release,
             "cancel": self._submission.cancel,
-            "recall": self._submission.recall,
             "usage": self._queries.usage,
             "outlook": self._queries.outlook,
             "output": self._queries.output,

@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import errno
 import json
-from collections.abc import Callable
 from typing import Any
 
 import flux.constants
@@ -23,8 +22,6 @@ from .validating import Validating
 
 #: Seconds for one answer; the validator may have to be started first.
 SUBMIT_WITHIN = 30.0
-#: Seconds within which a scheduler of Flux answers what was allocated before a job was held.
-RECALL_AFTER = 0.2
 #: Shapes of feasible jobs that are remembered.
 _SHAPES = 10_000
 
@@ -194,30 +191,6 @@ class Submission:
             for part in self._jobs.parts(job["mark"]):
                 if part.ended is None:
                     flux.job.cancel_async(self._connection.handle, part.number, request["reason"]).then(ignore)
-
-    def recall(self, request: Json) -> None:
-        """Cancel jobs of one part that hold no resources. Flux cancels also what runs, so each is held first: that is
-        refused once resources are allocated. Its scheduler may just have answered, so it is tried twice."""
-        for job in request["jobs"]:
-            for part in self._jobs.parts(job["mark"]):
-                if part.count == 1:
-                    self._hold(part, lambda part: self._hold_later(part, request["reason"]))
-
-    def _hold_later(self, part: Part, reason: str) -> None:
-        def cancel(part: Part) -> None:
-            flux.job.cancel_async(self._connection.handle, part.number, reason).then(ignore)
-
-        self._connection.later(RECALL_AFTER, lambda: self._hold(part, cancel))
-
-    def _hold(self, part: Part, then: Callable[[Part], None]) -> None:
-        def answered(future: Any) -> None:
-            with contextlib.suppress(OSError):  # it has started, or ended
-                future.get()
-                then(part)
-
-        if part.started is None and part.ended is None:
-            payload = {"id": part.number, "urgency": 0}
-            self._connection.rpc("job-manager.urgency", payload, answered, nodeid=0)
 
 
 def ignore(future: Any) -> None:
