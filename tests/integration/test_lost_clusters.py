@@ -190,7 +190,7 @@ def patient(request: pytest.FixtureRequest) -> Iterator[Rig]:
         urls = request.getfixturevalue("amqp_url"), request.getfixturevalue("redis_url")
         prefix = request.getfixturevalue("redis_prefix")
     limits = topology.Limits(dispatch_timeout=3600.0)
-    with Rig(*urls, prefix=prefix, options=ServiceOptions(limits=limits, alive_after=2.0)) as rig:
+    with Rig(*urls, prefix=prefix, options=ServiceOptions(limits=limits, alive_after=4.0)) as rig:
         yield rig
 
 
