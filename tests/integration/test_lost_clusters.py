@@ -190,7 +190,7 @@ def patient(request: pytest.FixtureRequest) -> Iterator[Rig]:
         urls = request.getfixturevalue("amqp_url"), request.getfixturevalue("redis_url")
         prefix = request.getfixturevalue("redis_prefix")
     limits = topology.Limits(dispatch_timeout=3600.0)
-    with Rig(*urls, prefix=prefix, options=ServiceOptions(limits=limits, alive_after=4.0)) as rig:
+    with Rig(*urls, prefix=prefix, options=ServiceOptions(limits=limits, alive_after=2.0)) as rig:
         yield rig
 
 
@@ -228,8 +228,8 @@ def test_what_no_agent_had_goes_to_another_cluster_once_its_own_cannot_be_reache
 
 def test_all_that_waits_is_taken_back_however_much_it_is(patient: Rig) -> None:
     """Also what is still on its way when the first of it has come: once handed back unseen, it would stay for good."""
-    patient.register("lost", resources(nodes=8, cores=64))
-    patient.report("lost")
+    patient.register("gone", resources(nodes=8, cores=64))
+    patient.report("gone")
     jobs = [str(uuid.uuid4()) for _ in range(300)]
     bodies = [codec.encode_json({"token": patient.token, "id": job, "command": ["true"]}) for job in jobs]
     patient.submitter.publish([Message(topology.SUBMIT, "submit", body) for body in bodies]).check(20)
@@ -238,10 +238,10 @@ def test_all_that_waits_is_taken_back_however_much_it_is(patient: Rig) -> None:
         patient.report(cluster)
         return patient.broker.stats(topology.jobs_queue(cluster)).messages == len(jobs)
 
-    eventually(lambda: with_all("lost"), every=0.3)
+    eventually(lambda: with_all("gone"), every=0.3)
     patient.register("other", resources(nodes=8, cores=64))
     eventually(lambda: with_all("other"), every=0.3)
-    assert patient.broker.stats(topology.jobs_queue("lost")).messages == 0
+    assert patient.broker.stats(topology.jobs_queue("gone")).messages == 0
 
 
 def test_turns() -> None:
