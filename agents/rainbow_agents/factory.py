@@ -70,8 +70,12 @@ class Factory:
             capacity=Capacity() if asks_flux else capacity(self.summary()),
             options=settings.options,
         )
-        staging, local = self.settings.staging, self.state_dir / "files" if settings.executor == "local" else None
-        return StagingExecutor(partial(self._make_executor, context), listener, staging, staging.folder or local)
+        files = self.settings.staging.folder
+        if files is not None:
+            files /= f"{self.cluster}-{owner}"  # other agents may have the same folder, and remove what is not theirs
+        elif settings.executor == "local":
+            files = self.state_dir / "files"
+        return StagingExecutor(partial(self._make_executor, context), listener, self.settings.staging, files)
 
     def broker(self, token: Callable[[], str | None]) -> Broker:
         """A connection to the broker; with `broker.oauth` the agent's own `token` opens it."""

@@ -119,14 +119,17 @@ class Client(Clusters):
 
         return with_files(fields, self._staging)
 
-    def fetch(self, job_id: str, into: str | PurePath = ".") -> list[str]:
+    def fetch(self, job_id: str, into: str | PurePath = ".", paths: Iterable[str] | None = None) -> list[str]:
         """Bring home what a job left (`stage_out`); of an array, into a folder for each index. The place is emptied.
+
+        Into a folder with files come only the `paths` that the job was to leave (None: as its jobspec has them), so
+        that a cluster cannot put others there.
 
         Raises NotFound while there is nothing, and InvalidInput without a place (`staging.places`).
         """
         from rainbow.client.staging import fetch
 
-        return fetch(job_id, Path(into), self._staging)
+        return fetch(job_id, Path(into), self._staging, self.jobspec if paths is None else list(paths))
 
     def satisfy(self, **job: Unpack[JobFields]) -> Answer:
         """Which clusters could run the job; nothing is submitted. Raises as `submit` and `Job.wait_answer`."""

@@ -11,8 +11,9 @@ from pathlib import Path, PurePath
 from typing import Any
 
 from rainbow.client.submission import build, document_of
-from rainbow.errors import InvalidInput
+from rainbow.errors import InvalidInput, NotFound
 from rainbow.jobspec import read
+from rainbow.models.ids import read_id
 from rainbow.models.job import SIMPLE_FORM
 from rainbow.models.staging import StagedFile, Staging, StagingSettings, inside
 from rainbow.models.wire import parse
@@ -31,21 +32,52 @@ def place_of(settings: StagingSettings) -> tuple[str, Place]:
     return name, open_place(name, settings.places[name])
 
 
-def fetch(job_id: str, into: Path, settings: StagingSettings) -> list[str]:
-    """Bring home what a job left, then empty its part of the place. Returns the paths in `into`."""
+def fetch(
+    job_id: str, into: Path, settings: StagingSettings, wanted: Sequence[str] | Callable[[str], Mapping[str, Any]]
+) -> list[str]:
+    """Bring home what a job left, then empty its part of the place. Returns the paths in `into`.
+
+    A folder with files gets only what the job was to leave: the `wanted` paths, or those in the jobspec that this
+    function gives. Others come from a cluster that may mean no good (``.bashrc``).
+    """
     _, place = place_of(settings)
     array, _, index = job_id.rstrip("]").partition("[")
+    try:
+        array = read_id(array)
+    except ValueError as exc:
+        raise InvalidInput(f"job {job_id!r}: {exc}") from None
     left = f"{array}/out/{index}".rstrip("/")
     into.mkdir(parents=True, exist_ok=True)
+    paths = _left_by(array, wanted) if any(into.iterdir()) else None
     with tempfile.TemporaryDirectory(dir=into, prefix=".rainbow-") as made:
         folder = Path(made)
         place.get(left, folder)
         found = sorted(path.relative_to(folder) for path in folder.rglob("*") if path.is_file())
+        if paths is not None:
+            found = [path for path in found if not paths.isdisjoint((path, *path.parents, *_of_element(path)))]
         for path in found:
             (into / path).parent.mkdir(parents=True, exist_ok=True)
             (folder / path).replace(into / path)
     place.remove(left if index else array)
     return [str(path) for path in found]
+
+
+def _left_by(array: str, wanted: Sequence[str] | Callable[[str], Mapping[str, Any]]) -> set[PurePath]:
+    if callable(wanted):
+        try:
+            found = wanted(array)
+        except NotFound as exc:
+            raise NotFound(f"what the job was to leave is not known ({exc}): fetch into an empty folder") from None
+        for name in ("attributes", "user", "rainbow", "staging"):
+            found = found.get(name) or {}
+        wanted = found.get("out") or []
+    return {PurePath(_inside(path, "stage-out")) for path in wanted}
+
+
+def _of_element(path: PurePath) -> tuple[PurePath, ...]:
+    """The path of an element of an array without its index, and the folders of that."""
+    index, *rest = path.parts
+    return (PurePath(*rest), *PurePath(*rest).parents) if index.isdecimal() and rest else ()
 
 
 def with_files(

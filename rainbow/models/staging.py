@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+import re
+from pathlib import Path, PurePosixPath
 from typing import Annotated, Any, Self
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
@@ -29,12 +30,18 @@ class StagingSettings(BaseModel):
     keep: Annotated[float, Field(ge=0)] = 86_400.0
 
 
+#: These would be lost on the way, or change what a terminal or a log shows.
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
+#: Folders of a path, and files that a job names, at most: more are for an archive.
+_DEPTH, _FILES = 64, 1000
+
+
 def inside(path: str) -> str:
     """`path` in its shortest form. Raises ValueError where it does not stay inside the working directory."""
     parts = [part for part in path.split("/") if part not in ("", ".")]
-    if path.startswith("/") or ".." in parts or "\0" in path or not parts:
+    if path.startswith("/") or ".." in parts or _CONTROL.search(path) or not parts:
         raise ValueError(f"{path!r} is no path inside the working directory")
-    if len(path.encode()) > 1024 or any(len(part.encode()) > 255 for part in parts):
+    if len(path.encode()) > 1024 or len(parts) > _DEPTH or any(len(part.encode()) > 255 for part in parts):
         raise ValueError(f"{path[:80]!r}... is too long for a path")
     return "/".join(parts)
 
@@ -56,13 +63,15 @@ class Staging(OpenWire):
     """What stands at ``attributes.user.rainbow.staging``. Names at the place begin with the id of the job."""
 
     place: Text | None = None
-    files: list[StagedFile] = Field(default_factory=list)
-    out: list[InsidePath] = Field(default_factory=list)
+    files: list[StagedFile] = Field(default_factory=list, max_length=_FILES)
+    out: list[InsidePath] = Field(default_factory=list, max_length=_FILES)
 
     @model_validator(mode="after")
     def _apart(self) -> Self:
-        paths = [file.path for file in self.files]
-        for path in paths:
-            if paths.count(path) > 1 or any(other.startswith(f"{path}/") for other in paths):
+        taken: set[str] = set()
+        folders = {str(folder) for file in self.files for folder in PurePosixPath(file.path).parents}
+        for path in (file.path for file in self.files):
+            if path in taken or path in folders:
                 raise ValueError(f"{path} is taken by another file")
+            taken.add(path)
         return self

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import contextlib
-import os
-import shutil
+import stat
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from rainbow import paths
+from rainbow import paths, trees
 from rainbow.errors import InvalidInput, NotFound, Unavailable
 
 
 class Folder:
-    """A folder `path` that submitters and clusters both see (NFS, Lustre)."""
+    """A folder `path` that submitters and clusters both see (NFS, Lustre).
+
+    What is copied there is for its owner alone; with the setgid bit on the folder (``chmod g+s``) for its group too.
+    """
 
     def __init__(self, options: Mapping[str, Any]) -> None:
         if set(options) != {"path"} or not isinstance(options["path"], str):
@@ -26,34 +28,33 @@ class Folder:
     def put(self, source: Path, key: str) -> None:
         target = self._path / key
         with self._told():
-            target.parent.mkdir(parents=True, exist_ok=True)
-            if source.is_dir():
-                shutil.copytree(source, target, ignore=_links, dirs_exist_ok=True)
-            else:
-                shutil.copy(source, target)
+            self._path.mkdir(parents=True, exist_ok=True)
+            mode = 0o2770 if self._path.stat().st_mode & stat.S_ISGID else 0o700
+            trees.make_folder(target.parent, mode)
+            if not self._is_here(target.parent, key.rpartition("/")[0]):
+                raise Unavailable(f"staging folder {self._path}: {key} is behind a link")
+            trees.copy(source, target, mode)
 
     def get(self, key: str, target: Path) -> None:
         source = self._path / key
         with self._told():
-            if not source.is_dir() or source.resolve() != self._path.resolve() / key:
+            if not source.is_dir() or not self._is_here(source, key):
                 raise NotFound(f"no {key} in {self._path}")
-            shutil.copytree(source, target, ignore=_links, dirs_exist_ok=True)
+            trees.copy(source, target)
 
     def remove(self, key: str) -> None:
-        with self._told(), contextlib.suppress(FileNotFoundError):
-            shutil.rmtree(self._path / key)
+        with self._told():
+            if self._is_here((self._path / key).parent, key.rpartition("/")[0]):
+                trees.remove(self._path / key)
+
+    def _is_here(self, path: Path, key: str) -> bool:
+        """Whether no link leads elsewhere."""
+        return path.resolve() == self._path.resolve() / key
 
     @contextlib.contextmanager
     def _told(self) -> Iterator[None]:
         try:
             yield
-        except shutil.Error as exc:
-            raise Unavailable(f"staging folder {self._path}: {exc.args[0][0][2]}") from None
         except OSError as exc:
-            raise Unavailable(f"staging folder {self._path}: {exc.filename}: {exc.strerror}") from None
-
-
-def _links(folder: str, names: list[str]) -> list[str]:
-    """Of these names those that are neither files nor folders."""
-    found = [(name, os.path.join(folder, name)) for name in names]
-    return [name for name, path in found if os.path.islink(path) or not (os.path.isdir(path) or os.path.isfile(path))]
+            where = f"{exc.filename}: " if exc.filename else ""
+            raise Unavailable(f"staging folder {self._path}: {where}{exc.strerror}") from None

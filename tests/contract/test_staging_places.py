@@ -53,6 +53,32 @@ def test_files_and_folders_come_and_go(place: Place, tmp_path: Path) -> None:
         place.get("job/out", tmp_path / "none")
 
 
+def test_names_are_neither_options_nor_hosts(place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("-e", "--rsh=touch x", "host:file", "host::file"):
+        Path(name).write_text(name)
+        place.put(Path(name), f"job/in/{name}")
+    place.get("job/in", tmp_path / "target")
+    found = {path.name: path.read_text() for path in Path("target").iterdir()}
+    assert len(found) == 4
+    assert all(name == text for name, text in found.items())
+
+
+@pytest.mark.parametrize("group", [False, True])
+def test_what_is_there_is_for_its_owner_or_its_group(place: Place, tmp_path: Path, group: bool) -> None:
+    root = tmp_path / "it's a place"
+    root.mkdir()
+    root.chmod(0o2770 if group else 0o755)
+    (tmp_path / "one").write_text("1")
+    (tmp_path / "one").chmod(0o644)
+    place.put(tmp_path / "one", "job/in/d/one")
+    folder = (root / "job" / "in" / "d").stat()
+    file = (root / "job" / "in" / "d" / "one").stat()
+    assert folder.st_mode & 0o7777 == (0o2770 if group else 0o700)
+    assert file.st_mode & 0o060 == 0o060 if group else not (root / "job").stat().st_mode & 0o077
+    assert not file.st_mode & 0o7002
+
+
 def test_what_cannot_be_written_is_one_line(place: Place, tmp_path: Path) -> None:
     (tmp_path / "it's a place").write_text("a file")
     (tmp_path / "one").write_text("1")

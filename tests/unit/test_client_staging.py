@@ -127,10 +127,44 @@ def test_fetching_brings_home_and_empties_the_place(here: Path, settings: Stagin
         (place / path).parent.mkdir(parents=True, exist_ok=True)
         (place / path).write_text(path)
     (place / ID / "out" / "1" / "link").symlink_to("/etc/hostname")
-    assert fetch(f"{ID}[0]", here / "got", settings) == ["r/one"]
-    assert fetch(ID, here, settings) == ["1/two"]
+    assert fetch(f"{ID}[0]", here / "got", settings, []) == ["r/one"]
+    assert fetch(ID, here, settings, ["two"]) == ["1/two"]
     assert (here / "1" / "two").read_text() == f"{ID}/out/1/two"
     assert not list(place.iterdir())
     assert not [path for path in here.iterdir() if path.name.startswith(".rainbow")]
     with pytest.raises(NotFound, match=f"no {ID}/out"):
-        fetch(ID, here, settings)
+        fetch(ID, here, settings, [])
+
+
+def test_a_cluster_does_not_choose_what_comes_home(here: Path, settings: StagingSettings) -> None:
+    out = here.parent / "place" / ID / "out"
+
+    def leave() -> None:
+        for path in ("result", "r/deep/one", ".bashrc", "results", "0/.bashrc", "small"):
+            (out / path).parent.mkdir(parents=True, exist_ok=True)
+            (out / path).write_text("theirs")
+
+    def jobspec(_: str) -> dict[str, Any]:
+        return {"attributes": {"user": {"rainbow": {"staging": {"out": ["result", "r"]}}}}}
+
+    def lost(_: str) -> dict[str, Any]:
+        raise NotFound("the jobspec is not kept")
+
+    leave()
+    with pytest.raises(NotFound, match="fetch into an empty folder"):
+        fetch(ID, here, settings, lost)
+    assert fetch(ID, here, settings, jobspec) == ["r/deep/one", "result"]
+    leave()
+    assert fetch(ID, here, settings, ["result"]) == ["result"]
+    assert (here / "small").read_text() == "tiny"
+    assert not (here / ".bashrc").exists()
+    leave()
+    assert ".bashrc" in fetch(ID, here / "empty", settings, lost)
+
+
+@pytest.mark.parametrize("name", ["", "..", "../..", "x", "/etc"])
+def test_only_jobs_are_fetched(here: Path, settings: StagingSettings, name: str) -> None:
+    (here.parent / "place").mkdir()
+    with pytest.raises(InvalidInput, match="must be a UUID"):
+        fetch(name, here, settings, [])
+    assert (here.parent / "place").exists()

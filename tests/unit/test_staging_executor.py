@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import time
-from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,60 +12,11 @@ import pytest
 
 from rainbow.errors import InvalidSettings
 from rainbow.models.arrays import Element
-from rainbow.models.staging import StagingSettings
-from rainbow_agents.executors.base import Capacity, Context, Held, Work
-from rainbow_agents.executors.local import LocalExecutor
-from rainbow_agents.executors.testing import Rig
-from rainbow_agents.staging import StagingExecutor, name_of
+from rainbow_agents.executors.base import Held
+from rainbow_agents.staging import name_of
+from stagingrig import Make, large, left, make_staging, run, small, with_files
 
-Make = Callable[..., Rig]
-
-
-@pytest.fixture
-def make(tmp_path: Path) -> Iterator[Make]:
-    rigs: list[Rig] = []
-
-    def made(folder: Path | None = tmp_path / "work", **settings: Any) -> Rig:
-        settings.setdefault("places", {"shared": {"name": "folder", "options": {"path": str(tmp_path / "shared")}}})
-        chosen = StagingSettings.model_validate(settings)
-        context = Context("blue", "owner", tmp_path / "state", Capacity(1, 2, 0))
-        rigs.append(
-            Rig(lambda heard: StagingExecutor(lambda hear: LocalExecutor(context, hear), heard, chosen, folder))
-        )
-        return rigs[-1]
-
-    (tmp_path / "shared").mkdir()
-    yield made
-    for rig in rigs:
-        rig.executor.close()
-
-
-def with_files(work: Work, **staging: Any) -> Work:
-    (unit,) = work.units
-    attributes = {**unit.document["attributes"], "user": {"rainbow": {"staging": staging}}}
-    return replace(work, units=(replace(unit, document={**unit.document, "attributes": attributes}),))
-
-
-def large(tmp_path: Path, work: Work, path: str, text: str, checksum_of: str | None = None) -> dict[str, Any]:
-    """A file that lies at the place, and what the job says of it."""
-    file = tmp_path / "shared" / work.mark.id / "in" / path
-    file.parent.mkdir(parents=True, exist_ok=True)
-    file.write_text(text)
-    digest = hashlib.sha256((checksum_of or text).encode()).hexdigest()
-    return {"path": path, "mode": 0o640, "size": len(text), "sha256": digest}
-
-
-def small(path: str, text: str, mode: int = 0o644) -> dict[str, Any]:
-    return {"path": path, "mode": mode, "data": {"mode": mode, "encoding": "utf-8", "data": text}}
-
-
-def run(rig: Rig, work: Work) -> Any:
-    rig.executor.release([rig.submit(work)])
-    return rig.wait_for("Ended", work.mark)
-
-
-def left(tmp_path: Path, work: Work) -> Path:
-    return tmp_path / "shared" / work.mark.id / "out"
+__all__ = ["make_staging"]
 
 
 def test_files_are_there_and_what_is_left_comes_to_its_place(make: Make, tmp_path: Path) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -85,7 +85,7 @@ def submit(
         if satisfy_only:
             raise typer.Exit(_satisfied(job.wait_answer(timeout), as_json))
         code = _submitted(rainbow, job, as_json=as_json, wait=wait, timeout=timeout)
-        raise typer.Exit(_fetched(rainbow, job.id, code) if wait and stage_out else code)
+        raise typer.Exit(_fetched(rainbow, job.id, stage_out, code) if wait and stage_out else code)
 
 
 def _shown(fields: Mapping[str, Any], config: Path | None) -> int:
@@ -217,10 +217,10 @@ def _submitted(rainbow: Client, job: Job, *, as_json: bool, wait: bool, timeout:
     return code
 
 
-def _fetched(rainbow: Client, job_id: str, code: int) -> int:
+def _fetched(rainbow: Client, job_id: str, paths: Sequence[str], code: int) -> int:
     """Bring home what the job left; one that failed may have left nothing."""
     with contextlib.suppress(NotFound) if code else contextlib.nullcontext():
-        output.note(f"fetched {' '.join(rainbow.fetch(job_id))}")
+        output.note(f"fetched {' '.join(rainbow.fetch(job_id, paths=paths))}")
     return code
 
 

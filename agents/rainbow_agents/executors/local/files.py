@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from rainbow import trees
 from rainbow_agents.executors.base import SubmissionKey, Work
 from rainbow_agents.executors.local import plain
 from rainbow_agents.executors.local.folder import Folder, locked
@@ -106,10 +107,12 @@ class Files:
         aged = sorted((_changed(path), path) for path in self._over.iterdir())
         for number, (changed, path) in enumerate(reversed(aged)):
             if changed < now - self._keep or number >= _KEEP_ENDED:
-                shutil.rmtree(path, ignore_errors=True)
+                with contextlib.suppress(OSError):
+                    trees.remove(path)
         for path in self._new.iterdir():
             if _changed(path) < now - _UNFINISHED:
-                shutil.rmtree(path, ignore_errors=True)
+                with contextlib.suppress(OSError):
+                    trees.remove(path)
 
     @staticmethod
     def _find(root: Path, mark: SubmissionKey, handle: str) -> Folder | None:

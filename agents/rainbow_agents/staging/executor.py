@@ -7,24 +7,21 @@ is reported once they are at their place. All of it is found again in the folder
 
 from __future__ import annotations
 
-import base64
 import contextlib
 import dataclasses
-import hashlib
+import errno
 import logging
 import os
 import queue
-import shutil
 import threading
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
 
-from rainbow.errors import InvalidInput, NotFound, RainbowError
-from rainbow.models.staging import StagedFile, Staging, StagingSettings
-from rainbow.models.wire import parse
+from rainbow import trees
+from rainbow.errors import InvalidInput, NotFound
+from rainbow.models.staging import StagingSettings
 from rainbow.staging import Place, open_place
 from rainbow_agents.executors.base import (
     Ended,
@@ -35,17 +32,23 @@ from rainbow_agents.executors.base import (
     Listener,
     Recovery,
     Refused,
+    Started,
     SubmissionKey,
     Undecided,
     Usage,
     Work,
 )
+from rainbow_agents.staging.plan import Plan, content_of, in_folder, name_of, plan_of, read_plan, reason_of, take, write
 from rainbow_agents.state import write_private
 
 log = logging.getLogger(__name__)
 
 #: Jobs whose files are copied at a time.
 _THREADS = 4
+#: Seconds after which a folder is not of a job that is just being submitted.
+_SUBMITTED_WITHIN = 900.0
+#: Errors of the names of files, which differ by file system.
+_NAMES = frozenset({errno.ENAMETOOLONG, errno.EILSEQ, errno.EINVAL, errno.EISDIR, errno.ENOTDIR, errno.EEXIST})
 
 
 class StagingExecutor:
@@ -115,13 +118,14 @@ class StagingExecutor:
 
     def _prepared(self, work: Work) -> Work | None:
         """The job with its working directory; None where it is refused."""
-        user = work.units[0].document["attributes"].get("user") or {}
-        wanted = (user.get("rainbow") or {}).get("staging") if isinstance(user, dict) else None
+        wanted = work.units[0].document["attributes"]
+        for name in ("user", "rainbow", "staging"):
+            wanted = wanted.get(name) if isinstance(wanted, dict) else None
         if wanted is None:
             return work
         try:
-            plan = _plan_of(work, wanted)
-            files = [(file, _content(file)) for file in plan.files]
+            plan = plan_of(work, wanted)
+            files = [(file, content_of(file)) for file in plan.files]
         except (InvalidInput, ValueError) as exc:
             self._listener(Refused(work.mark, "bad-spec", f"attributes.user.rainbow.staging: {exc}"))
             return None
@@ -137,29 +141,38 @@ class StagingExecutor:
             cwd.mkdir(mode=0o700)
             for file, content in files:
                 if content is not None:
-                    _write(cwd / file.path, content, file.mode)
+                    write(cwd / file.path, content, file.mode)
             write_private(folder / "plan.json", plan.model_dump_json())
         except OSError as exc:
-            shutil.rmtree(folder, ignore_errors=True)
-            self._listener(Undecided(work.mark, f"{exc.filename}: {exc.strerror}"))
+            _remove(folder)
+            if exc.errno in _NAMES:  # it would fail again and again, and no other job would be taken meanwhile
+                self._listener(Refused(work.mark, "no-fit", f"this cluster cannot have such a file: {reason_of(exc)}"))
+            else:
+                self._listener(Undecided(work.mark, reason_of(exc)))
             return None
-        units = tuple(dataclasses.replace(u, document=_in_folder(u.document, str(cwd))) for u in work.units)
+        units = tuple(dataclasses.replace(u, document=in_folder(u.document, str(cwd))) for u in work.units)
         return dataclasses.replace(work, units=units)
 
     def _stage_in(self, held: Held, folder: Path) -> None:
-        plan = _plan(folder)
-        large = [file for file in plan.files if file.data is None]
+        fetched = folder / "in"
         try:
+            plan = read_plan(folder, held.mark)
+            large = [file for file in plan.files if file.data is None]
             if large:
-                self._place(plan).get(f"{plan.job}/in", folder / "in")
+                _remove(fetched)  # of an agent that died meanwhile
+                self._place(plan).get(f"{plan.job}/in", fetched)
             for file in large:
-                _take(folder / "in" / file.path, folder / "work" / file.path, file)
-        except (RainbowError, OSError) as exc:
-            why = f"stage-in: {_why(exc)}"
+                take(fetched / file.path, folder / "work" / file.path, file)
+            _remove(fetched)
+            (folder / "ready").touch()
+        except Exception as exc:
+            _remove(fetched)
+            if self._folder(held.mark) is None:
+                return  # it was cancelled or recalled meanwhile
+            why = f"stage-in: {reason_of(exc)}"
             write_private(folder / "failed", why)
             self._inner.cancel([held], why)
         else:
-            (folder / "ready").touch()
             self._inner.release([held])
 
     # -- after it ----------------------------------------------------------------------------------------------
@@ -168,7 +181,11 @@ class StagingExecutor:
         if isinstance(event, Refused | Undecided):
             folder = self._folder(event.mark)
             if folder is not None:
-                shutil.rmtree(folder, ignore_errors=True)
+                _remove(folder)
+        elif isinstance(event, Started):
+            folder = self._folder(event.mark)
+            if folder is not None:
+                _note_start(folder)
         elif isinstance(event, Ended):
             folder = self._folder(event.mark)
             if folder is not None:
@@ -179,45 +196,69 @@ class StagingExecutor:
     def _recovered(self, job: Found) -> Found:
         """A job that has ended and whose files are not at their place yet still runs."""
         folder = self._folder(job.mark)
-        if job.ended is None or folder is None:
+        if folder is not None and job.started_at is not None:
+            _note_start(folder)
+        if job.ended is None:
             return job
+        if folder is None:  # its files are dealt with: only the result of that may not be known yet
+            why = _failure(self._root / name_of(job.mark)) if self._root is not None else None
+            return dataclasses.replace(job, ended=_with(job.ended, why))
         self._begin("out", job.mark, partial(self._stage_out, job.ended, folder))
         return dataclasses.replace(job, ended=None, phase="queued" if job.started_at is None else "running")
 
     def _stage_out(self, ended: Ended, folder: Path) -> None:
-        plan = _plan(folder)
-        why: str | None
+        """Copy what the job left, then report its end.
+
+        One that never started has left nothing, and what it needs stays at the place: it may have been recalled, or
+        another try or attempt may still start, here or elsewhere.
+        """
+        why = _failure(folder)
+        unstarted = ended.state == "cancelled" and not os.path.exists(folder / "started")
+        if why is None and not unstarted:
+            why = self._left(ended, folder)
+            if why is not None:
+                write_private(folder / "failed", why)
+        if why is not None or not unstarted:
+            self._clear(ended.mark, folder)
+        self._listener(_with(ended, why))
+        (folder / "plan.json").unlink()
+        if why is None and (unstarted or ended.state == "completed" or not self._keep):
+            _remove(folder)
+
+    def _clear(self, mark: SubmissionKey, folder: Path) -> None:
+        """Remove what the job needed from the place."""
         try:
-            why = (folder / "failed").read_text()
-        except FileNotFoundError:
-            why = self._left(plan, folder / "work", ended.state == "completed")
-        if why and (ended.state == "completed" or why.startswith("stage-in")):
-            ended = dataclasses.replace(ended, state="failed", returncode=None, code="staging", detail=why)
-        try:
+            plan = read_plan(folder, mark)
             if plan.place is not None and not plan.element:  # other elements of an array may still need them
                 self._place(plan).remove(f"{plan.job}/in" if plan.out else plan.job)
-        except RainbowError as exc:
-            log.info("%s", exc, extra={"action": "staging", "id": plan.job})
-        self._listener(ended)
-        (folder / "plan.json").unlink()
-        if ended.state == "completed":
-            shutil.rmtree(folder, ignore_errors=True)
+        except Exception as exc:
+            log.info("%s", reason_of(exc), extra={"action": "staging", "id": mark.id})
 
-    def _left(self, plan: _Plan, cwd: Path, completed: bool) -> str | None:
-        """Copy what the job left. Returns why it is not all there."""
-        problems = []
-        for path in plan.out:
-            source = cwd / path
+    def _left(self, ended: Ended, folder: Path) -> str | None:
+        """Copy what the job left. Returns why not all is there.
+
+        Whatever is wrong with its files, which are the job's to make: it ends.
+        """
+        try:
+            plan = read_plan(folder, ended.mark)
+        except (InvalidInput, OSError) as exc:
+            return f"stage-out: {reason_of(exc)}"
+        found = [self._put(plan, folder / "work", path, ended.state == "completed") for path in plan.out]
+        return next((f"stage-out: {problem}" for problem in found if problem is not None), None)
+
+    def _put(self, plan: Plan, cwd: Path, path: str, completed: bool) -> str | None:
+        source = cwd / path
+        try:
             if not source.exists():
-                problems += [f"the job left no {path}"] if completed else []
-            elif not source.resolve().is_relative_to(cwd.resolve()):
-                problems.append(f"{path} leads out of the working directory")
-            else:
-                try:
-                    self._place(plan).put(source.resolve(), f"{plan.job}/out/{plan.element}{path}")
-                except (RainbowError, OSError) as exc:
-                    problems.append(_why(exc))
-        return f"stage-out: {problems[0]}" if problems else None
+                return f"the job left no {path}" if completed else None
+            if not source.resolve().is_relative_to(cwd.resolve()):
+                return f"{path} leads out of the working directory"
+            if not source.is_dir() and not source.is_file():
+                return f"{path} is neither a file nor a folder"
+            self._place(plan).put(source.resolve(), f"{plan.job}/out/{plan.element}{path}")
+        except Exception as exc:
+            return reason_of(exc)
+        return None
 
     # -- inside ------------------------------------------------------------------------------------------------
 
@@ -226,7 +267,7 @@ class StagingExecutor:
         folder = self._root / name_of(mark) if self._root is not None else None
         return folder if folder is not None and os.path.exists(folder / "plan.json") else None
 
-    def _place(self, plan: _Plan) -> Place:
+    def _place(self, plan: Plan) -> Place:
         """Raises NotFound for one that the settings had when the job came."""
         if plan.place not in self._places:
             raise NotFound(f"this cluster has no staging place {plan.place!r}")
@@ -262,69 +303,35 @@ class StagingExecutor:
 
     def _prune(self, known: set[str]) -> None:
         """Remove folders of jobs that ended, or that are not known any more, after their time."""
+        before = time.time() - max(self._keep, _SUBMITTED_WITHIN)
         for folder in self._root.glob("*") if self._root is not None else ():
             with contextlib.suppress(OSError):
-                if folder.name not in known and folder.stat().st_mtime < time.time() - self._keep:
-                    shutil.rmtree(folder, ignore_errors=True)
+                if folder.name not in known and folder.lstat().st_mtime < before:
+                    _remove(folder)
 
 
-def name_of(mark: SubmissionKey) -> str:
-    """The name of a job's folder."""
-    return f"{mark.id}.{mark.attempt}.{mark.claim}"
+def _note_start(folder: Path) -> None:
+    with contextlib.suppress(OSError):
+        (folder / "started").touch()
 
 
-class _Plan(Staging):
-    """What is to be copied for a job. Elements of an array have their own folder (`element`) in what is left."""
-
-    job: str
-    element: str = ""
-
-
-def _plan_of(work: Work, wanted: object) -> _Plan:
-    found = parse(Staging, wanted).model_dump()
-    if work.element is None:
-        return _Plan(job=work.mark.id, **found)
-    return _Plan(job=work.element.array, element=f"{work.element.index}/", **found)
-
-
-def _plan(folder: Path) -> _Plan:
-    return _Plan.model_validate_json((folder / "plan.json").read_bytes())
-
-
-def _in_folder(document: dict[str, Any], cwd: str) -> dict[str, Any]:
-    attributes = document["attributes"]
-    return {**document, "attributes": {**attributes, "system": {**attributes["system"], "cwd": cwd}}}
-
-
-def _content(file: StagedFile) -> bytes | None:
-    if file.data is None:
-        if file.sha256 is None:
-            raise ValueError(f"the file {file.path} has neither data nor a checksum")
+def _failure(folder: Path) -> str | None:
+    """Why files were not copied, as it was written down; None where nothing was."""
+    try:
+        return (folder / "failed").read_text(errors="replace")
+    except OSError:
         return None
-    data = str(file.data.get("data", ""))
-    return base64.b64decode(data, validate=True) if file.data.get("encoding") == "base64" else data.encode()
 
 
-def _write(path: Path, content: bytes, mode: int) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(content)
-    path.chmod(mode)
+def _with(ended: Ended, why: str | None) -> Ended:
+    """The end of a job whose files were not all copied: it failed, unless it had failed by itself."""
+    if why is None or (ended.state != "completed" and not why.startswith("stage-in")):
+        return ended
+    return dataclasses.replace(ended, state="failed", returncode=None, code="staging", detail=why)
 
 
-def _take(source: Path, target: Path, file: StagedFile) -> None:
-    """Move a file that was fetched to its path, if it is the one that the job was submitted with."""
-    if source.is_symlink() or not source.is_file():
-        raise NotFound(f"{file.path} is not at the place")
-    with source.open("rb") as opened:
-        if hashlib.file_digest(opened, "sha256").hexdigest() != file.sha256:
-            raise InvalidInput(f"{file.path} does not match its checksum: it changed after it was submitted")
-    target.parent.mkdir(parents=True, exist_ok=True)
-    os.replace(source, target)
-    target.chmod(file.mode)
-
-
-def _why(exc: Exception) -> str:
-    return f"{exc.filename}: {exc.strerror}" if isinstance(exc, OSError) and exc.filename else str(exc)
-
-
-__all__ = ["StagingExecutor"]
+def _remove(folder: Path) -> None:
+    try:
+        trees.remove(folder)
+    except OSError as exc:
+        log.warning("%s", reason_of(exc), extra={"action": "staging"})
