@@ -158,15 +158,12 @@ def test_deep_folders_of_a_job_without_files(tmp_path: Path) -> None:
     rig.executor.close()
 
 
-@pytest.mark.parametrize("how", ["recall", "cancel"])
-def test_a_job_that_did_not_start_leaves_what_it_needs_to_its_next_attempt(
-    make: Make, tmp_path: Path, how: str
-) -> None:
+def test_a_job_that_did_not_start_leaves_what_it_needs_to_its_next_attempt(make: Make, tmp_path: Path) -> None:
     rig = make()
     work = rig.work("cat big")
     work = with_files(work, place="shared", files=[large(tmp_path, work, "big", "12")], out=["big"])
     held = rig.submit(work)
-    (rig.executor.recall if how == "recall" else rig.executor.cancel)([held], "elsewhere")  # type: ignore[attr-defined]
+    rig.executor.cancel([held], "elsewhere")
     assert rig.wait_for("Ended", work.mark).state == "cancelled"
     rig.until(lambda: not folder_of(tmp_path, work.mark).exists(), "removal of the working directory")
     assert (tmp_path / "shared" / work.mark.id / "in" / "big").read_text() == "12"

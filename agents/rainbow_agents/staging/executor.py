@@ -168,7 +168,7 @@ class StagingExecutor:
         except Exception as exc:
             _remove(fetched)
             if self._folder(held.mark) is None:
-                return  # it was cancelled or recalled meanwhile
+                return  # it was cancelled meanwhile
             why = f"stage-in: {reason_of(exc)}"
             write_private(folder / "failed", why)
             self._inner.cancel([held], why)
@@ -209,8 +209,8 @@ class StagingExecutor:
     def _stage_out(self, ended: Ended, folder: Path) -> None:
         """Copy what the job left, then report its end.
 
-        One that never started has left nothing, and what it needs stays at the place: it may have been recalled, or
-        another try or attempt may still start, here or elsewhere.
+        One that never started has left nothing, and what it needs stays at the place: another try or
+        attempt may still start, here or elsewhere.
         """
         why = _failure(folder)
         unstarted = ended.state == "cancelled" and not os.path.exists(folder / "started")
