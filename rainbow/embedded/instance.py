@@ -151,6 +151,7 @@ class Instance:
         if self._server is not None:
             self._server.stop(timeout=20.0)
             self._server = None
+            server.forget(self.data_dir)
         self._run_file.unlink(missing_ok=True)
 
     def _await_registrar(self, timeout: float) -> None:
@@ -238,6 +239,7 @@ class Instance:
             children = {}
         ended = [end(int(noted["pid"]), str(noted["started"])) for noted in reversed(list(children.values()))]
         ended.append(server.shut_down(self.data_dir))
+        server.forget(self.data_dir)
         self._run_file.unlink(missing_ok=True)
         return any(ended)
 

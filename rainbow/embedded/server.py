@@ -6,6 +6,7 @@ what was accepted survives `down`, `up` and a crash.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import re
@@ -89,6 +90,16 @@ def shut_down(data_dir: Path, limit: float = 20.0) -> bool:
             pass
     path.unlink(missing_ok=True)
     return True
+
+
+def forget(data_dir: Path) -> None:
+    """Remove what a server that has ended left in the temporary folder."""
+    folder = socket_path(data_dir).parent
+    if folder != data_dir / "store":
+        with contextlib.suppress(OSError):
+            for name in ("server.sock", "data"):
+                (folder / name).unlink(missing_ok=True)
+            folder.rmdir()
 
 
 def broker_url(data_dir: Path) -> str:

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from rainbow.embedded.server import socket_path
 from running import eventually
 
 
@@ -124,6 +125,9 @@ def test_what_a_killed_supervisor_leaves_is_ended_and_started_again(shell: Shell
         else:
             shell.run("down", "--data-dir", str(folder))
     shell.run("down", "--data-dir", str(folder), code=5)
+    outside = socket_path(folder).parent
+    assert not outside.is_relative_to(folder), "the socket's path may have no space in it"
+    assert not outside.exists()
 
     folder.chmod(0o775)
     refused = shell.run("up", "--detach", "--data-dir", str(folder), code=2)
