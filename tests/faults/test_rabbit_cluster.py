@@ -21,7 +21,7 @@ from rainbow.errors import RainbowError
 from rainbow.settings import Settings
 from servers import RedisServer, wait_until
 
-pytestmark = pytest.mark.timeout(300)
+pytestmark = pytest.mark.timeout(150)
 
 BROKER = {"heartbeat": 4.0, "connect_timeout": 4.0, "publish_timeout": 8.0}
 
