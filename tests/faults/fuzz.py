@@ -46,7 +46,6 @@ from servers import Private, RabbitServer, RedisServer, start_rabbit, start_redi
 
 #: Bytes of resident memory that no program may exceed.
 MEMORY = 700 << 20
-sys.setrecursionlimit(20_000)  # of documents that nest deeper than Python likes to copy
 
 #: Seconds within which an honest job ends after a burst, on a machine with nothing else to do.
 SERVED = 1.0
@@ -114,10 +113,15 @@ class Mutator:
 
     def document(self, document: Any) -> Any:
         """A copy with one to four changes: values, keys or whole parts replaced, taken out, doubled or nested."""
-        made = copy.deepcopy(document)
-        for _ in range(self._rng.randint(1, 4)):
-            made = self._change(made)
-        return made
+        limit = sys.getrecursionlimit()
+        sys.setrecursionlimit(20_000)  # some nest deeper than Python likes to copy
+        try:
+            made = copy.deepcopy(document)
+            for _ in range(self._rng.randint(1, 4)):
+                made = self._change(made)
+            return made
+        finally:
+            sys.setrecursionlimit(limit)
 
     def _change(self, made: Any) -> Any:
         rng = self._rng

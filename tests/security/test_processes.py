@@ -24,7 +24,7 @@ from security.doors import Door, log_in
 from servers import wait_until
 
 #: Time to live of an agent's token and for how long it is watched, in seconds: `RAINBOW_TEST_RENEWAL=60:600`.
-RENEWAL = tuple(float(part) for part in os.environ.get("RAINBOW_TEST_RENEWAL", "10:40").split(":"))
+RENEWAL = tuple(float(part) for part in os.environ.get("RAINBOW_TEST_RENEWAL", "20:60").split(":"))
 
 MakeSite = Callable[..., Site]
 
