@@ -95,9 +95,13 @@ def dead_lettered(deliveries: Sequence[Delivery], queue: str) -> tuple[list[Deli
     The second ones are dropped, with an error in the log: RabbitMQ must not come to dead-letter them, and what has
     such a header does not come from rainbow.
     """
-    sound = [d for d in deliveries if not is_forged(d.headers)]
-    forged = [d for d in deliveries if is_forged(d.headers)] if len(sound) < len(deliveries) else []
-    for delivery in forged:
+    sound: list[Delivery] = []
+    forged: list[Delivery] = []
+    for delivery in deliveries:
+        if not is_forged(delivery.headers):
+            sound.append(delivery)
+            continue
+        forged.append(delivery)
         log.error(
             "dropped a refused message of %s (%d bytes): its header x-death was not written by the broker, "
             "and would end the broker's dead-lettering; find out who may write into that queue",

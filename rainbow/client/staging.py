@@ -15,7 +15,7 @@ from rainbow.errors import InvalidInput, NotFound
 from rainbow.jobspec import read
 from rainbow.models.ids import read_id
 from rainbow.models.job import SIMPLE_FORM
-from rainbow.models.staging import StagedFile, Staging, StagingSettings, inside
+from rainbow.models.staging import StagedFile, Staging, StagingSettings, inside, staging_of
 from rainbow.models.wire import parse
 from rainbow.scripts.values import entry
 from rainbow.staging import Place, open_place
@@ -68,9 +68,7 @@ def _left_by(array: str, wanted: Sequence[str] | Callable[[str], Mapping[str, An
             found = wanted(array)
         except NotFound as exc:
             raise NotFound(f"what the job was to leave is not known ({exc}): fetch into an empty folder") from None
-        for name in ("attributes", "user", "rainbow", "staging"):
-            found = found.get(name) or {}
-        wanted = found.get("out") or []
+        wanted = parse(Staging, staging_of(found) or {}).out
     return {PurePath(_inside(path, "stage-out")) for path in wanted}
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
 from typing import Annotated, Any, Self
 
@@ -57,6 +58,14 @@ class StagedFile(OpenWire):
     size: Annotated[int, Field(ge=0)] = 0
     sha256: Annotated[str, Field(pattern="^[0-9a-f]{64}$")] | None = None
     data: dict[str, Any] | None = None
+
+
+def staging_of(document: Mapping[str, Any]) -> Any:
+    """What a jobspec says of files, unchecked; None where it says nothing."""
+    found: Any = document
+    for name in ("attributes", "user", "rainbow", "staging"):
+        found = found.get(name) if isinstance(found, Mapping) else None
+    return found
 
 
 class Staging(OpenWire):

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from faults.fuzz import Mutator, fuzz
+from faults.fuzz import fuzz
+from faults.mutations import Mutator
 from servers import Private, RabbitServer, RedisServer
 
 pytestmark = pytest.mark.timeout(400)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 import uuid
 from collections.abc import Iterator
@@ -11,14 +12,16 @@ from typing import Any
 import pytest
 
 from agentrig import shell
+from rainbow.backoff import Backoff
 from rainbow.client.rpc import Rpc
 from rainbow.models.job import JobEvent
 from rainbow_agents.executors.base import Capacity, Context
 from rainbow_agents.executors.dry_run import DryRunExecutor
 from rainbow_agents.executors.testing import Rig as ExecutorRig
+from rainbow_agents.intake import held_jobs
 from rainbow_agents.intake.held_jobs import HeldJobReconciler
 from rainbow_agents.journal import Journal
-from rig import Rig
+from rig import Rig, eventually
 
 
 @pytest.fixture
@@ -101,6 +104,40 @@ def test_those_left_by_the_agent_before_start_without_waiting(rig: Rig, agent: A
     agent.limbo.confirm_left()
     agent.look(later=0.0)
     assert agent.state == ("accepted", True)
+
+
+def test_one_that_stays_in_doubt_does_not_hold_up_the_next(
+    rig: Rig, agent: Agent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The ledger is asked more and more rarely about the first, and at once about the second."""
+    monkeypatch.setattr(held_jobs, "_SOON", 0.02)
+    monkeypatch.setattr(held_jobs, "Backoff", lambda *_: Backoff(0.02, 600.0, 30_000.0))
+    asked = threading.Event()
+
+    class Asked(Rpc):
+        def call(self, *given: Any, **more: Any) -> Any:
+            asked.set()
+            return rig.rpc.call(*given, **more)
+
+    limbo = HeldJobReconciler(agent.journal, Asked(rig.connect("asked"), token="-"), "blue", agent.executor.executor)
+    stop = threading.Event()
+    thread = threading.Thread(target=limbo.run, args=(stop,))
+    agent.hold(str(uuid.uuid4()))
+    limbo.confirm([(agent.work.mark.id, agent.work.mark.attempt)])
+    thread.start()
+    try:
+        for _ in range(2):
+            assert asked.wait(10)
+            asked.clear()
+        job = submit(rig)
+        rig.event("blue", job, 1, "accepted")
+        rig.until(job, "accepted")
+        agent.hold(job)
+        limbo.confirm([(job, 1)])
+        eventually(lambda: agent.state == ("accepted", True), 20)
+    finally:
+        stop.set()
+        thread.join(10)
 
 
 def test_it_waits_while_the_ledger_only_has_it_assigned(rig: Rig, agent: Agent) -> None:

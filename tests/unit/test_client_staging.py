@@ -162,6 +162,15 @@ def test_a_cluster_does_not_choose_what_comes_home(here: Path, settings: Staging
     assert ".bashrc" in fetch(ID, here / "empty", settings, lost)
 
 
+@pytest.mark.parametrize("user", [None, "x", [], {"rainbow": "x"}, {"rainbow": {"staging": None}}])
+def test_a_job_that_was_to_leave_nothing_brings_nothing(here: Path, settings: StagingSettings, user: Any) -> None:
+    out = here.parent / "place" / ID / "out"
+    out.mkdir(parents=True)
+    (out / ".bashrc").write_text("theirs")
+    assert fetch(ID, here, settings, lambda _: {"attributes": {"user": user}}) == []
+    assert not (here / ".bashrc").exists()
+
+
 @pytest.mark.parametrize("name", ["", "..", "../..", "x", "/etc"])
 def test_only_jobs_are_fetched(here: Path, settings: StagingSettings, name: str) -> None:
     (here.parent / "place").mkdir()

@@ -68,7 +68,7 @@ def test_paths_have_no_control_characters(path: str) -> None:
 def test_names_that_the_file_system_cannot_have_refuse_the_job_alone(
     make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Undecided would stop the agent from taking jobs, and this one would come again, for ever."""
+    """It is refused: an undecided job pauses its agent, and would be delivered again without end."""
     rig = make()
     plain = Path.write_bytes
 
@@ -123,7 +123,7 @@ def test_a_job_ends_whatever_it_leaves(make: Make, tmp_path: Path, script: str, 
 
 
 def test_folders_that_nest_deep_do_not_take_the_agent_down(make: Make, tmp_path: Path) -> None:
-    """Python's rmtree recurses: it gives up with a RecursionError, and so did whoever cleaned up."""
+    """`shutil.rmtree` recurses, and raises RecursionError for them."""
     rig = make(keep=3600)
     work = with_files(rig.work(f"{DEEP}exit 1"), files=[small("x", "1")])
     assert run(rig, work).returncode == 1

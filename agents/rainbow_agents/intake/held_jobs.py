@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 
+from rainbow.backoff import Backoff
 from rainbow.client.rpc import Rpc
 from rainbow.errors import RainbowError
 from rainbow_agents.executors.base import Executor
@@ -46,7 +47,8 @@ class HeldJobReconciler:
         self._rpc = rpc
         self._cluster = cluster
         self._after = after
-        self._pause = _SOON
+        self._backoff = Backoff(_SOON, _LATER, 1.5)
+        self._due = 0.0
         self._lock = threading.Lock()
         self._doubtful: dict[tuple[str, int], None] = {}
         #: Those gone from the executor that are not ours to end.
@@ -56,7 +58,8 @@ class HeldJobReconciler:
         """These held jobs are to start, or to go, as soon as the ledger says which."""
         with self._lock:
             self._doubtful.update(dict.fromkeys(keys))
-            self._pause = _SOON
+            self._backoff.reset()
+            self._due = 0.0
 
     def confirm_left(self) -> None:
         """The same for all that were held when the agent started: their deliveries may have been settled."""
@@ -64,9 +67,9 @@ class HeldJobReconciler:
 
     def run(self, stop: threading.Event) -> None:
         """Ask for those that `confirm` named, until `stop`."""
-        while not stop.wait(self._pause):
-            if self._doubtful:
-                self._pause = min(self._pause * 1.5, _LATER)
+        while not stop.wait(_SOON):
+            if self._doubtful and time.monotonic() >= self._due:
+                self._due = time.monotonic() + self._backoff.next()
                 try:
                     self.look()
                 except JournalDown as exc:

@@ -21,7 +21,7 @@ from pathlib import Path
 
 from rainbow import trees
 from rainbow.errors import InvalidInput, NotFound
-from rainbow.models.staging import StagingSettings
+from rainbow.models.staging import StagingSettings, staging_of
 from rainbow.staging import Place, open_place
 from rainbow_agents.executors.base import (
     Ended,
@@ -118,9 +118,7 @@ class StagingExecutor:
 
     def _prepared(self, work: Work) -> Work | None:
         """The job with its working directory; None where it is refused."""
-        wanted = work.units[0].document["attributes"]
-        for name in ("user", "rainbow", "staging"):
-            wanted = wanted.get(name) if isinstance(wanted, dict) else None
+        wanted = staging_of(work.units[0].document)
         if wanted is None:
             return work
         try:

@@ -62,16 +62,17 @@ def register(
     if str(source) == "-":
         source = text_of_stdin("--nodes" if nodes else "--R")
     settings = load_settings(config)
-    with bar("registering", 2) as advance, client(config, token, timeout) as rainbow:
+    with bar("registering", 2) as advance:
         summary = read_graph(source, subsystems=graphs)
         advance(1)
-        made = rainbow.register(
-            cluster,
-            identity=identity(settings.agent.state_dir / cluster),
-            summary=summary.to_bytes(),
-            matcher=matcher,
-            secret=secret,
-        )
+        with client(config, token, timeout) as rainbow:
+            made = rainbow.register(
+                cluster,
+                identity=identity(settings.agent.state_dir / cluster),
+                summary=summary.to_bytes(),
+                matcher=matcher,
+                secret=secret,
+            )
     path = None
     try:
         path = files.change(files.in_force(config), lambda old: _saved(old, made)) if save else None

@@ -96,6 +96,18 @@ def spawn(command: list[str], folder: Path, env: dict[str, str] | None = None) -
     return process
 
 
+def await_start(process: subprocess.Popen[bytes], name: str, folder: Path, ready: Callable[[], bool]) -> None:
+    """Wait until a server that was spawned is ready. Raises NoServer with its last words when it does not get there."""
+    started = started_at(process.pid)
+    end = time.monotonic() + START_LIMIT
+    while not ready():
+        if process.poll() is not None or time.monotonic() > end:
+            end_group(process.pid, started)
+            spawned.pop(process.pid).wait()
+            raise NoServer(f"{name} did not start: {(folder / 'output').read_text(errors='replace')[-500:]}")
+        time.sleep(0.05)
+
+
 def container_of(kind: str, make: Callable[[Any], Any], port: int) -> tuple[str, str, int]:
     """(id, host, port) of a container through testcontainers, or NoServer."""
     if shutil.which("docker") is None:

@@ -8,7 +8,6 @@ import os
 import re
 import shutil
 import subprocess
-import time
 import urllib.error
 import urllib.parse
 import urllib.request
@@ -27,11 +26,10 @@ from servers.process import (
     VHOST_PREFIX,
     NoServer,
     answers,
+    await_start,
     container_of,
-    end_group,
     free_ports,
     spawn,
-    spawned,
     started_at,
     wait_until,
 )
@@ -286,13 +284,7 @@ def start_rabbit(folder: Path, config: str = "", plugins: str = "", advanced: st
     process = spawn(["/bin/sh", "-c", script], folder, env)
     url = f"amqp://guest:guest@127.0.0.1:{port}"
     server = RabbitServer(url, ctl_env=env, group=process.pid, started=started_at(process.pid), folder=str(folder))
-    end = time.monotonic() + START_LIMIT
-    while not answers("127.0.0.1", port):
-        if process.poll() is not None or time.monotonic() > end:
-            end_group(process.pid, server.started)
-            spawned.pop(process.pid).wait()
-            raise NoServer(f"rabbitmq-server did not start: {(folder / 'output').read_text(errors='replace')[-500:]}")
-        time.sleep(0.1)
+    await_start(process, "rabbitmq-server", folder, lambda: answers("127.0.0.1", port))
     return server
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shutil
 import socket
-import time
 import urllib.error
 import urllib.parse
 import urllib.request
@@ -15,11 +14,10 @@ from typing import Any
 from servers.process import (
     START_LIMIT,
     NoServer,
+    await_start,
     container_of,
-    end_group,
     free_ports,
     spawn,
-    spawned,
     started_at,
     wait_until,
 )
@@ -85,13 +83,7 @@ def start_redis(folder: Path, *options: str) -> RedisServer:
     server = RedisServer(
         f"redis://127.0.0.1:{port}/0", group=process.pid, started=started_at(process.pid), folder=str(folder)
     )
-    end = time.monotonic() + START_LIMIT
-    while not server.ping():
-        if process.poll() is not None or time.monotonic() > end:
-            end_group(process.pid, server.started)
-            spawned.pop(process.pid).wait()
-            raise NoServer(f"{program} did not start: {(folder / 'output').read_text(errors='replace')[-500:]}")
-        time.sleep(0.02)
+    await_start(process, program, folder, server.ping)
     return server
 
 

@@ -9,15 +9,17 @@ import os
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from servers.process import VHOST_PREFIX, NoServer, answers, end_group, started_at
 from servers.rabbit import RabbitServer, check_handles, rabbit_container, start_rabbit
 from servers.redis_server import RedisServer, redis_container, start_redis
 
 RUN_PREFIX = "rainbow-tests-"
+
+T = TypeVar("T")
 
 
 class Run:
@@ -100,10 +102,14 @@ def _find_rabbit(run: Run, notes: dict[str, Any]) -> RabbitServer:
             why.append(str(exc))
     if given:
         raise NoServer(f"RAINBOW_TEST_AMQP_URL: {'; '.join(why)}")
-    for start in (start_rabbit, rabbit_container):
-        folder = Path(tempfile.mkdtemp(prefix="rabbitmq-", dir=run.folder))
+    return _first_that_starts((start_rabbit, rabbit_container), "rabbitmq-", run, why)
+
+
+def _first_that_starts(starts: Sequence[Callable[[Path], T]], prefix: str, run: Run, why: list[str]) -> T:
+    """Raises NoServer with all reasons, `why` first."""
+    for start in starts:
         try:
-            return start(folder)
+            return start(Path(tempfile.mkdtemp(prefix=prefix, dir=run.folder)))
         except NoServer as exc:
             why.append(str(exc))
     raise NoServer("; ".join(why))
@@ -150,11 +156,4 @@ def _find_redis(run: Run) -> RedisServer:
     server = RedisServer("redis://127.0.0.1:6379/0")
     if server.ping():
         return server
-    why = ["nothing answers on 127.0.0.1:6379"]
-    for start in (start_redis, redis_container):
-        folder = Path(tempfile.mkdtemp(prefix="redis-", dir=run.folder))
-        try:
-            return start(folder)
-        except NoServer as exc:
-            why.append(str(exc))
-    raise NoServer("; ".join(why))
+    return _first_that_starts((start_redis, redis_container), "redis-", run, ["nothing answers on 127.0.0.1:6379"])
