@@ -34,13 +34,14 @@ class Requirement:
     `algorithm` (entry points `rainbow.match`) accepts.
 
     `arguments` are that algorithm's: ``{"match": "shm"}``, or ``{"min": "0.5.1", "max": "0.5.5"}``; kept as a sorted
-    tuple of pairs so that the requirement can be hashed.
+    tuple of pairs so that the requirement can be hashed. What is in `also` the same vertex must meet.
     """
 
     subsystem: str
     field: str
     algorithm: str
     arguments: tuple[tuple[str, str], ...]
+    also: tuple[Requirement, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,7 @@ and, older still, ``match: [{type: shm}]``.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from rainbow.jobspec.problems import invalid, shown
@@ -14,11 +15,11 @@ from rainbow.jobspec.request import Requirement
 
 
 def read_requires(items: Any, path: str) -> tuple[Requirement, ...]:
-    """Read `requires` of a nextgen resource: a list of mappings. Each item must hold, on a vertex of its own choice.
+    """Read `requires` of a nextgen resource: a list of mappings. Each item must hold, on one vertex of its own choice.
 
     ``match`` (or ``value`` in its place) is equality, ``min``/``max`` a range of versions, both ends
-    included; ``match`` with ``attribute`` and ``value`` are two wishes. ``algorithm: NAME`` hands all other
-    keys to that match plugin.
+    included. With ``match`` of a ``field``, ``attribute`` is a second field of the same vertex, for ``value`` or the
+    range. ``algorithm: NAME`` hands all other keys to that match plugin.
 
     Raises:
         InvalidJobspec: not such a list, or an item that names no subsystem or compares nothing.
@@ -30,7 +31,8 @@ def read_requires(items: Any, path: str) -> tuple[Requirement, ...]:
         where = f"{path}[{at}]"
         if type(item) is not dict:
             raise invalid(where, f"a mapping with name, field and match is needed, not {shown(item)}")
-        found += _read_item(item, where)
+        first, *others = _read_item(item, where)
+        found.append(replace(first, also=tuple(others)))
     return tuple(dict.fromkeys(found))
 
 
@@ -53,7 +55,9 @@ def _read_item(item: dict[str, Any], path: str) -> list[Requirement]:
         found.append(_requirement(subsystem, field, "match", {"match": value}, path))
     bounds = {key: item[key] for key in ("min", "max") if item.get(key) not in (None, "")}
     if bounds:
-        found.append(_requirement(subsystem, item.get("field"), "range", bounds, path))
+        second = item.get("attribute") if "match" in item else None
+        field = item.get("field") if second is None else second
+        found.append(_requirement(subsystem, field, "range", bounds, path))
     if not found:
         raise invalid(path, f"nothing to compare {subsystem} with; add match, min or max")
     return found

@@ -110,12 +110,13 @@ def test_two_hundred_subsystems_on_one_cluster() -> None:
     assert len(summary.subsystems) == len(documents) > 200
 
 
-def test_a_subsystem_without_links_loads_with_warnings() -> None:
+def test_a_subsystem_without_links_is_of_all_nodes() -> None:
     summary = read_graph(
         DATA / "graphs/jgf-v2/rainbow-cluster-red.json", subsystems={"modules": DATA / "subsystems/user-modules.json"}
     )
     assert summary.subsystems == ("modules",)
-    assert summary.warnings
+    assert not summary.warnings
+    assert {len(holders.targets) for holders, _ in summary.subsystem["modules"].groups} == {summary.nodes}
 
 
 def test_power_is_read_along_either_subsystem() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -91,6 +92,7 @@ def test_tasks_without_any_resources_ask_for_a_core() -> None:
 
 
 MATCH = Requirement("io", "type", "match", (("match", "shm"),))
+IOR = Requirement("s", "name", "match", (("match", "ior"),))
 
 
 @pytest.mark.parametrize(
@@ -102,9 +104,12 @@ MATCH = Requirement("io", "type", "match", (("match", "shm"),))
         (
             "{name: s, field: type, match: package, attribute: name, value: ior}",
             [
-                Requirement("s", "type", "match", (("match", "package"),)),
-                Requirement("s", "name", "match", (("match", "ior"),)),
+                Requirement("s", "type", "match", (("match", "package"),), also=(IOR,)),
             ],
+        ),
+        (
+            "{name: s, field: name, match: ior, attribute: version, min: 3.3}",
+            [replace(IOR, also=(Requirement("s", "version", "range", (("min", "3.3"),)),))],
         ),
         ("{name: s, field: v, min: '1', max: 2}", [Requirement("s", "v", "range", (("max", "2"), ("min", "1")))]),
         ("{name: s, field: v, max: '2', min: ''}", [Requirement("s", "v", "range", (("max", "2"),))]),

@@ -72,6 +72,15 @@ def test_a_subsystem_may_use_keys_of_the_cluster_as_its_own() -> None:
     assert not match(wants("node", "shm"), linked).match
 
 
+def test_a_subsystem_without_links_is_of_all_nodes() -> None:
+    summary = read_graph(graph("cluster(2xnode(2xcore))"))
+    assert match(wants("node", "shm", 2), summary.with_subsystem("io", io())).match
+    # One link, and it is only where a link leads.
+    assert not match(wants("node", "nvme"), summary.with_subsystem("io", io(("1", "a")))).match
+    # Also as it is stored.
+    assert match(wants("node", "shm", 2), Summary.from_bytes(summary.with_subsystem("io", io()).to_bytes())).match
+
+
 def test_links_on_resource_sets_go_by_host_name_or_rank() -> None:
     summary = read_graph(
         {"version": 1, "execution": {"R_lite": [{"rank": "0-3", "children": {"core": "0"}}], "nodelist": ["n[5-8]"]}}

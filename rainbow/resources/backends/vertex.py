@@ -235,11 +235,10 @@ class Search:
         return all(self._meets_one(vertex, requirement) for requirement in requires)
 
     def _meets_one(self, vertex: Vertex, requirement: Requirement) -> bool:
-        accepts = load("rainbow.match", requirement.algorithm)().accepting(dict(requirement.arguments))
-        return any(
-            requirement.field in row and accepts(row[requirement.field])
-            for row in vertex.links.get(requirement.subsystem, ())
-        )
+        parts = (requirement, *requirement.also)
+        tests = [(p.field, load("rainbow.match", p.algorithm)().accepting(dict(p.arguments))) for p in parts]
+        rows = vertex.links.get(requirement.subsystem, ())
+        return any(all(field in row and accepts(row[field]) for field, accepts in tests) for row in rows)
 
 
 def _linked(vertex: Vertex) -> bool | str:

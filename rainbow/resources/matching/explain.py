@@ -89,8 +89,9 @@ def _walk_text(zero: bool) -> str:
 
 
 def _wish_text(requirement: Requirement) -> str:
-    how = " ".join(f"{name} {value}" for name, value in requirement.arguments)
-    return f"requires {requirement.subsystem}.{requirement.field} {how}".rstrip()
+    parts = (requirement, *requirement.also)
+    texts = [" ".join((p.field, *(f"{name} {value}" for name, value in p.arguments))) for p in parts]
+    return f"requires {requirement.subsystem}.{' and '.join(texts)}"
 
 
 def _missing_subsystem(asked: Matcher, summary: Summary) -> Unmet:

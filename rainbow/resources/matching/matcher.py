@@ -99,8 +99,8 @@ class Matcher:
             subsystem = summary.subsystem.get(requirement.subsystem)
             if subsystem is None:
                 return None
-            algorithm = self._algorithm(requirement.algorithm)
-            who = subsystem.holders(requirement.field, algorithm, requirement.arguments)
+            parts = (requirement, *requirement.also)
+            who = subsystem.holders(*((p.field, self._algorithm(p.algorithm), p.arguments) for p in parts))
             found = who if found is None else found & who
         return NONE_HOLD if found is None else found
 

@@ -3,6 +3,7 @@
 A subsystem is kept as groups: vertices that are reached from the same set of containment vertices, with their
 metadata as text. A requirement is answered with the set of containment vertices that reach a vertex whose field
 a match algorithm accepts. That is apart from shapes, so clusters that differ only in software still fold equal.
+A document that links to no vertex of the cluster (as compspec writes spack's and the modules') is of all its nodes.
 """
 
 from __future__ import annotations
@@ -18,6 +19,9 @@ from rainbow.resources.requirements import MatchAlgorithm
 
 Arguments = tuple[tuple[str, str], ...]
 """Of a match algorithm, as `Requirement` keeps them."""
+
+Asked = tuple[str, MatchAlgorithm, Arguments]
+"""A field, and what is asked of its value."""
 
 MAX_FIELDS = 1000
 """Fields of one vertex that are kept."""
@@ -60,7 +64,7 @@ class Subsystem:
     def __init__(self, groups: list[tuple[Holders, list[dict[str, str]]]]) -> None:
         self.groups = groups
         self._fields: dict[str, dict[str, Holders]] = {}
-        self._known: dict[tuple[str, MatchAlgorithm, Arguments], Holders] = {}
+        self._known: dict[tuple[Asked, ...], Holders] = {}
 
     def values(self, field: str) -> Mapping[str, Holders]:
         """For each value of `field`, who reaches a vertex with it."""
@@ -73,17 +77,25 @@ class Subsystem:
             known = self._fields[field] = {value: _union(rows) for value, rows in collected.items()}
         return known
 
-    def holders(self, field: str, algorithm: MatchAlgorithm, arguments: Arguments) -> Holders:
-        """Who reaches some vertex whose `field` is what `arguments` ask for by `algorithm`; remembered."""
-        key = (field, algorithm, arguments)
-        known = self._known.get(key)
+    def holders(self, *asked: Asked) -> Holders:
+        """Who reaches some vertex of which each field is what is asked of it; remembered."""
+        known = self._known.get(asked)
         if known is None:
-            accepts = algorithm.accepting(dict(arguments))
-            known = _union([who for value, who in self.values(field).items() if accepts(value)])
+            tests = [(field, algorithm.accepting(dict(arguments))) for field, algorithm, arguments in asked]
+            if len(tests) == 1:
+                [(field, accepts)] = tests
+                found = [who for value, who in self.values(field).items() if accepts(value)]
+            else:
+                found = [who for who, rows in self.groups if any(_meets(row, tests) for row in rows)]
+            known = _union(found)
             if len(self._known) >= MAX_KNOWN:
                 self._known.clear()
-            self._known[key] = known
+            self._known[asked] = known
         return known
+
+
+def _meets(row: Mapping[str, str], tests: list[tuple[str, Callable[[str], bool]]]) -> bool:
+    return all(field in row and accepts(row[field]) for field, accepts in tests)
 
 
 def _union(rows: list[Holders]) -> Holders:
@@ -130,11 +142,11 @@ class SubsystemRows:
         if not isinstance(metadata, Mapping):
             raise InvalidGraph(f"subsystem vertex {clip(key)}: metadata is {clip(metadata)}")
         row: dict[str, str] = {}
-        more = metadata.get("attributes")  # user-space subsystems nest their fields one level deeper
-        for part in (more, metadata):
+        # User-space subsystems nest their fields one level deeper, beside names that only number the vertices.
+        for part in (metadata, metadata.get("attributes")):
             for name, value in part.items() if isinstance(part, Mapping) else ():
                 text = text_value(value)
-                if text is not None and len(row) < MAX_FIELDS:
+                if text is not None and (name in row or len(row) < MAX_FIELDS):
                     where = f"subsystem vertex {clip(key)}"
                     row[well_formed(str(name), where)] = well_formed(text, where)
         self.index[key] = len(self.rows)
@@ -153,8 +165,8 @@ class SubsystemRows:
         if relation in (None, "contains"):
             self.edges.append((str(source), str(target)))
 
-    def link(self, locate: Callable[[str], Holders | None]) -> tuple[Subsystem, list[str]]:
-        """Resolve edges. `locate` finds a containment vertex by key.
+    def link(self, locate: Callable[[str], Holders | None], nodes: IdSet) -> tuple[Subsystem, list[str]]:
+        """Resolve edges. `locate` finds a containment vertex by key; `nodes` are all that the cluster has.
 
         Returns the subsystem and warnings about vertices that nothing leads to.
 
@@ -181,6 +193,8 @@ class SubsystemRows:
                     f"subsystem edge {clip(source)} -> {clip(target)}: the cluster has no vertex {clip(source)}"
                 )
             links[end].append(holder)
+        if not any(links) and not any(map(locate, self.index)):  # with a name of the cluster's, a link was meant
+            return Subsystem([(Holders(nodes), self.rows)]), []
         own = [_union(row) for row in links]
         reached = [IdSetPair(who) for who in own]
         left = MAX_STEPS

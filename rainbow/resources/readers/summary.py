@@ -153,7 +153,7 @@ class Summary:
         Raises:
             InvalidGraph: Not a subsystem document, or an edge to or from nothing.
         """
-        made, warnings = read_subsystem(source).link(self.locate)
+        made, warnings = read_subsystem(source).link(self.locate, IdSet.span(self.identity.count))
         more = tuple(f"{name}: {warning}" for warning in warnings)
         return self._copy({**self.subsystem, name: made}, self.warnings + more)
 
