@@ -72,7 +72,7 @@ def _extracted(programs: Path, folder: Path, versions: dict[str, str]) -> Path:
     for name, version in versions.items():
         _install(folder / "spack", name, version, name)
     file = folder / "spack-subsystem.json"
-    command = [programs / "compspec", "extract", "--outfile", file, "spack", folder / "spack"]
+    command: list[str | Path] = [programs / "compspec", "extract", "--outfile", file, "spack", folder / "spack"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
     return file
@@ -107,6 +107,6 @@ def test_jobspec_s_own_reader_takes_what_rainbow_takes(programs: Path, tmp_path:
     need = "{name: spack, field: name, match: ior, attribute: version, min: '4'}"
     (tmp_path / "job.yaml").write_text(JOB.format(need=need))
     read = "import sys; from jobspec.core import Jobspec; Jobspec(sys.argv[1])"
-    command = [programs / "python", "-c", read, tmp_path / "job.yaml"]
+    command: list[str | Path] = [programs / "python", "-c", read, tmp_path / "job.yaml"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+import signal
+import time
 import uuid
 from collections import Counter
 from collections.abc import Iterable
@@ -153,6 +155,40 @@ def test_all_schedulers_die_and_the_store_loses_its_data_while_arrays_run(
                 assert (record.state, record.counts) == ("completed", {"completed": size})
         ran = Counter(job for job, _ in site.starts([*CLUSTERS]))
     assert ran == Counter([element_id(array, index + 1) for array, size in sizes.items() for index in range(size)])
+
+
+def test_elements_that_the_store_lost_with_a_cluster_that_is_away_wait_for_it(
+    amqp_url: str, private_redis: Private[RedisServer], tmp_path: Path
+) -> None:
+    """The store comes back with older data while a cluster is frozen, for longer than until it counts as lost."""
+    prefix, size = f"{uuid.uuid4().hex}:", 600
+    settings = {"alive_after": 6.0}
+    with Site(tmp_path, amqp_url, private_redis.server.url, prefix, log_level="warning", scheduler=settings) as site:
+        site.scheduler()
+        agents = {}
+        for cluster in CLUSTERS:
+            options = {"run_s": 0.2, "log": str(site.starts_file(cluster))}
+            graph = resources(nodes=1, cores=8, host=cluster)
+            agents[cluster] = site.agent(cluster, graph, options=options, report_every=1.0)
+        with Client(settings=load(site.config, {})) as client:
+            site.served(client, len(CLUSTERS))
+            with redis.Redis.from_url(private_redis.server.url) as admin:
+                admin.config_set("appendonly", "no")  # from here on nothing reaches the disk
+            array = client.submit(command=["true"], array=f"1-{size}%40").id
+            eventually(lambda: len(site.starts(["blue"])) >= 60, 60, every=0.05)
+            agents["blue"].send_signal(signal.SIGSTOP)
+            private_redis.kill()
+            private_redis.start()
+            eventually(lambda: "arrays wait for what clusters blue had" in site.logs(), 60, every=0.2)
+            time.sleep(2 * settings["alive_after"])
+            red = len(site.starts(["red"]))
+            assert len(site.starts([*CLUSTERS])) < size
+            agents["blue"].send_signal(signal.SIGCONT)
+            eventually(lambda: len({job for job, _ in site.starts([*CLUSTERS])}) == size, 120, every=0.5)
+            assert len(site.starts(["red"])) > red
+            assert client.job(array).wait(timeout=60).counts == {"completed": size}
+        ran = Counter(job for job, _ in site.starts([*CLUSTERS]))
+    assert ran == Counter([element_id(array, index + 1) for index in range(size)])
 
 
 def test_what_ended_long_before_the_store_lost_its_data_is_known_from_the_message(

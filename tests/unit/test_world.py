@@ -16,6 +16,7 @@ from rainbow.models.control import parse_request
 from rainbow.models.job import Reason
 from rainbow.resources import Matches, read_graph
 from rainbow_workers.clusters.cache import REPORTED_EPOCH, ClusterCache, awaiting_clusters
+from rainbow_workers.scheduling.array_restoring import unheard
 from rainbow_workers.scheduling.decide import Decider, Decision, Job
 from rainbow_workers.scheduling.dispatcher import Dispatcher
 from rainbow_workers.scheduling.pending_job import PendingJob
@@ -262,5 +263,9 @@ def test_clusters_are_waited_for_until_they_have_reported_for_the_epoch_of_the_s
     world.apply(Changes(5, states={"blue": state(7, 129.0)}, epoch=Epoch(8, 100.0, lost=True)))
     assert world.recalling(129.0) == 1.0
     assert world.recalling(131.0) == 0.0, "not for longer than that"
-    world.apply(Changes(6, states={"blue": state(8, 105.0)}, epoch=Epoch(8, 100.0, lost=True)))
-    assert world.recalling(105.0) == 0.0
+    assert unheard(world) == ["blue"], "what it has is not known for all that; nothing is expected of a cluster by hand"
+    barred = records["blue"].model_copy(update={"barred_at": 130.0})
+    world.apply(Changes(6, clusters={"blue": barred}, epoch=Epoch(8, 100.0, lost=True)))
+    assert unheard(world) == [], "a disabled cluster is not waited for"
+    world.apply(Changes(7, clusters=records, states={"blue": state(8, 105.0)}, epoch=Epoch(8, 100.0, lost=True)))
+    assert (world.recalling(105.0), unheard(world)) == (0.0, [])

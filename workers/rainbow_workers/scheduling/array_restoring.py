@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from rainbow.models.ids import element_id
 from rainbow.models.job import JobEvent, JobRecord
+from rainbow_workers.clusters.cache import REPORTED_EPOCH, ClusterCache
 from rainbow_workers.scheduling.array_progress import Progress
 from rainbow_workers.scheduling.decide import Job
 from rainbow_workers.stores.base import Store
@@ -87,6 +88,15 @@ class Restoring:
             returncode=code,
             detail="it ended before the store lost its data",
         )
+
+
+def unheard(world: ClusterCache) -> list[str]:
+    """The clusters that may have jobs of which the store lost the record: they reported for an epoch before this.
+
+    Disabled ones are not among them, nor agents of earlier releases, which do not report epochs.
+    """
+    reported = {n: c.state.values.get(REPORTED_EPOCH) for n, c in world.clusters.items() if not c.record.barred_at}
+    return sorted(name for name, epoch in reported.items() if epoch and epoch != world.epoch)
 
 
 def known(record: JobRecord | None) -> bool:

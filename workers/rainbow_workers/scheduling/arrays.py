@@ -11,11 +11,13 @@ and those that are on their way are not assigned (`stores.base.Ledger.record`).
 
 Which elements have ended is noted in the message of the array, once a minute. In a new epoch of the store that is
 compared with what clusters report: what ended earlier is recorded again, and what neither knows is sent again
-(`array_restoring`). Nothing is sent before.
+(`array_restoring`). Nothing is sent before each registered cluster has reported, or was disabled or deleted: elements
+that the store lost may be on one that is away.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -29,7 +31,7 @@ from rainbow.models.job import TERMINAL, JobEvent, JobRecord
 from rainbow_workers.events import news, recorded_events, stands
 from rainbow_workers.scheduling.answers import happened
 from rainbow_workers.scheduling.array_progress import Progress, of_route
-from rainbow_workers.scheduling.array_restoring import Restoring, known
+from rainbow_workers.scheduling.array_restoring import Restoring, known, unheard
 from rainbow_workers.scheduling.cancelling import Cancelling
 from rainbow_workers.scheduling.decide import Job
 from rainbow_workers.scheduling.listening import HELD_MOST, ListeningTask, Parts
@@ -38,6 +40,8 @@ from rainbow_workers.scheduling.pending_job import PendingJob
 from rainbow_workers.scheduling.publishing import revoked
 from rainbow_workers.stores.base import Cursor
 from rainbow_workers.stores.history import ARRAY, ON_CLUSTER
+
+log = logging.getLogger(__name__)
 
 #: Elements of one array that are with the schedulers and on no cluster yet, at most.
 AHEAD = 1000
@@ -82,6 +86,7 @@ class Arrays(ListeningTask[dict[str, Entry]]):
         self._cancelling = cancelling
         self._keep = keep
         self._revocations: Sequence[Revocation] = ()
+        self._told_epoch = 0
 
     def _work(self, deliveries: Sequence[Delivery], consumer: Consumer, now: float) -> None:
         for delivery in deliveries:
@@ -219,6 +224,9 @@ class Arrays(ListeningTask[dict[str, Entry]]):
             # Clusters report which elements they have, and had: they are counted again. Without any, all would fail.
             entry.look_at = now + _SOON
             return
+        if progress.epoch != self._world.epoch and self._waits_for(unheard(self._world)):
+            entry.look_at = now + _SOON
+            return
         if not self._restored(entry, now):
             entry.look_at = now
             return
@@ -233,6 +241,20 @@ class Arrays(ListeningTask[dict[str, Entry]]):
             return  # in few large steps
         if room > 0 and progress.sent < array.size:
             self._send_elements(entry, room, now)
+
+    def _waits_for(self, clusters: list[str]) -> bool:
+        """Whether elements that the store lost may be on these clusters: they would be sent, and run, once more.
+
+        They are waited for without a limit, as a job is that is known to be on a cluster which is away.
+        """
+        if clusters and self._told_epoch != self._world.epoch:
+            self._told_epoch = self._world.epoch
+            log.warning(
+                "arrays wait for what clusters %s had when the store lost data: start, disable or delete them",
+                ", ".join(clusters),
+                extra={"action": "arrays-wait", "clusters": clusters},
+            )
+        return bool(clusters)
 
     def _restored(self, entry: Entry, now: float) -> bool:
         """Compare an array with what the store knows of it, if that has begun another epoch. Returns whether it is
