@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from rainbow_agents.executors.base import Context
+from rainbow_agents.executors.base import Context, Executor, Listener
 from rainbow_agents.executors.testing import Rig
 
 #: Which scheduler the instances load: `simple` (of flux-core), `fluxion` (of flux-sched), or what Flux loads
@@ -14,9 +15,15 @@ from rainbow_agents.executors.testing import Rig
 SCHEDULER = os.environ.get("RAINBOW_FLUX_SCHEDULER", "")
 
 
-def make_flux(name: str, folder: Path, owner: str = "0123456789abcdef", **options: Any) -> Rig:
+def flux_maker(
+    name: str, folder: Path, owner: str = "0123456789abcdef", **options: Any
+) -> Callable[[Listener], Executor]:
     if name == "flux":
         from rainbow_agents.executors.flux import FluxExecutor as Kind
     else:
         from rainbow_agents.executors.flux_cli import FluxCliExecutor as Kind  # type: ignore[assignment]
-    return Rig(lambda listener: Kind(Context("blue", owner, folder, options=options), listener))
+    return lambda listener: Kind(Context("blue", owner, folder, options=options), listener)
+
+
+def make_flux(name: str, folder: Path, owner: str = "0123456789abcdef", **options: Any) -> Rig:
+    return Rig(flux_maker(name, folder, owner, **options))

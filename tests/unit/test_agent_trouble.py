@@ -30,7 +30,7 @@ from rainbow_agents.executors.base import (
     Trouble,
 )
 from rainbow_agents.executors.dry_run import DryRunExecutor
-from rainbow_agents.executors.ending import end_of
+from rainbow_agents.executors.flux.session.ending import end_of
 from rainbow_agents.executors.flux.session.output import read_output, tail_of
 from rainbow_agents.executors.testing import Rig as ExecutorRig
 from rainbow_agents.executors.testing import v1

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from rainbow_agents.executors.base import OUTPUT_TAIL, Ended, EndState, Phase, SubmissionKey
-from rainbow_agents.executors.ending import end_of
+from rainbow_agents.executors.flux.session.ending import end_of
 from rainbow_agents.executors.local import runner
 
 

@@ -6,7 +6,7 @@ import base64
 import json
 from typing import Any
 
-from rainbow_agents.executors.ending import end_of
+from .ending import end_of
 
 Json = dict[str, Any]
 
