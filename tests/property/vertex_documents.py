@@ -56,6 +56,10 @@ class DocumentGraph(VertexGraph):
                 inner.setdefault(source, []).append(target)
             else:
                 outer.append((source, target))
+        if not outer and not any(key in self.by_key for key in rows):
+            for vertex in self.vertices:
+                if vertex.is_target:
+                    vertex.links.setdefault(name, []).extend(rows.values())
         for source, target in outer:
             reached, stack = set(), [target]
             while stack:
