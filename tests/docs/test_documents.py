@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
@@ -36,6 +38,7 @@ PLACES = {
     "docs/how-to/use-the-web-console-and-http-api.md": "site",
     "docs/how-to/register-a-cluster.md": "workers",
     "docs/how-to/coming-from-the-first-rainbow.md": "workers",
+    "docs/how-to/choose-a-cluster-by-software.md": "workers",
     "docs/how-to/run-my-slurm-script.md": "embedded",
     "docs/how-to/run-my-snakefile.md": "embedded",
     "docs/how-to/run-my-python-loop.md": "embedded",
@@ -89,6 +92,8 @@ def session(document: Document, tmp_path: Path, request: pytest.FixtureRequest) 
         needs("amqp-publish", "amqp-tools")
     if any(c.text.startswith("curl") for b in document.blocks for c in b.commands):
         needs("curl", "curl")
+    if any("pip install" in c.text for b in document.blocks if b.no_run is None for c in b.commands):
+        _needs_registry(tmp_path)
     opened: Callable[[], AbstractContextManager[Session]]
     if place in ("servers", "workers", "site"):
         amqp, redis, prefix = (request.getfixturevalue(n) for n in ("amqp_url", "redis_url", "redis_prefix"))
@@ -97,6 +102,13 @@ def session(document: Document, tmp_path: Path, request: pytest.FixtureRequest) 
         opened = lambda: _alone(tmp_path, embedded=place == "embedded")  # noqa: E731
     with opened() as made:
         yield made
+
+
+def _needs_registry(folder: Path) -> None:
+    command = [sys.executable, "-m", "pip", "download", "-q", "--no-deps", "-d", str(folder / "wheels"), "compspec"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    if done.returncode:
+        pytest.skip(f"the package registry cannot be reached: {done.stderr.strip()[-200:]}")
 
 
 @contextmanager
