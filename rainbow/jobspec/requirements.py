@@ -15,11 +15,12 @@ from rainbow.jobspec.request import Requirement
 
 
 def read_requires(items: Any, path: str) -> tuple[Requirement, ...]:
-    """Read `requires` of a nextgen resource: a list of mappings. Each item must hold, on one vertex of its own choice.
+    """Read `requires` of a nextgen resource: a list of mappings. Each item must hold, on a vertex of its own choice.
 
     ``match`` (or ``value`` in its place) is equality, ``min``/``max`` a range of versions, both ends
-    included. With ``match`` of a ``field``, ``attribute`` is a second field of the same vertex, for ``value`` or the
-    range. ``algorithm: NAME`` hands all other keys to that match plugin.
+    included; ``match`` with ``attribute`` and ``value`` are two wishes. ``match`` with ``attribute`` and a range is
+    one: the vertex that matches has that attribute in the range. ``algorithm: NAME`` hands all other keys to that
+    match plugin.
 
     Raises:
         InvalidJobspec: not such a list, or an item that names no subsystem or compares nothing.
@@ -31,8 +32,7 @@ def read_requires(items: Any, path: str) -> tuple[Requirement, ...]:
         where = f"{path}[{at}]"
         if type(item) is not dict:
             raise invalid(where, f"a mapping with name, field and match is needed, not {shown(item)}")
-        first, *others = _read_item(item, where)
-        found.append(replace(first, also=tuple(others)))
+        found += _read_item(item, where)
     return tuple(dict.fromkeys(found))
 
 
@@ -55,9 +55,9 @@ def _read_item(item: dict[str, Any], path: str) -> list[Requirement]:
         found.append(_requirement(subsystem, field, "match", {"match": value}, path))
     bounds = {key: item[key] for key in ("min", "max") if item.get(key) not in (None, "")}
     if bounds:
-        second = item.get("attribute") if "match" in item else None
-        field = item.get("field") if second is None else second
-        found.append(_requirement(subsystem, field, "range", bounds, path))
+        if "match" in item and value is None and item.get("attribute") is not None:
+            return [replace(found[0], also=(_requirement(subsystem, item["attribute"], "range", bounds, path),))]
+        found.append(_requirement(subsystem, item.get("field"), "range", bounds, path))
     if not found:
         raise invalid(path, f"nothing to compare {subsystem} with; add match, min or max")
     return found

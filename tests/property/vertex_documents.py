@@ -45,7 +45,8 @@ class DocumentGraph(VertexGraph):
         graph = document["graph"]
         nodes = graph["nodes"]
         items = nodes.items() if isinstance(nodes, Mapping) else ((str(n["id"]), n) for n in nodes)
-        rows = {str(key): _texts(node.get("metadata") or {}) for key, node in items}
+        described = {str(key): node.get("metadata") or {} for key, node in items}
+        rows = {key: _texts(metadata) for key, metadata in described.items()}
         inner: dict[str, list[str]] = {}
         outer: list[tuple[str, str]] = []
         for edge in graph.get("edges") or ():
@@ -56,7 +57,8 @@ class DocumentGraph(VertexGraph):
                 inner.setdefault(source, []).append(target)
             else:
                 outer.append((source, target))
-        if not outer and not any(key in self.by_key for key in rows):
+        nested = any(isinstance(metadata.get("attributes"), Mapping) for metadata in described.values())
+        if nested and not outer and not any(key in self.by_key for key in rows):
             for vertex in self.vertices:
                 if vertex.is_target:
                     vertex.links.setdefault(name, []).extend(rows.values())

@@ -104,7 +104,8 @@ IOR = Requirement("s", "name", "match", (("match", "ior"),))
         (
             "{name: s, field: type, match: package, attribute: name, value: ior}",
             [
-                Requirement("s", "type", "match", (("match", "package"),), also=(IOR,)),
+                Requirement("s", "type", "match", (("match", "package"),)),
+                IOR,
             ],
         ),
         (

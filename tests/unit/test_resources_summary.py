@@ -72,13 +72,22 @@ def test_a_subsystem_may_use_keys_of_the_cluster_as_its_own() -> None:
     assert not match(wants("node", "shm"), linked).match
 
 
-def test_a_subsystem_without_links_is_of_all_nodes() -> None:
+def test_the_software_of_a_user_space_without_links_is_of_all_nodes() -> None:
     summary = read_graph(graph("cluster(2xnode(2xcore))"))
-    assert match(wants("node", "shm", 2), summary.with_subsystem("io", io())).match
+    assert not match(wants("node", "shm"), summary.with_subsystem("io", io())).match, "no software of a user space"
+
+    def software(*links: tuple[str, str]) -> dict[str, Any]:
+        document = io(*links)
+        for vertex in document["graph"]["nodes"].values():
+            vertex["metadata"] = {"type": "package", "attributes": dict(vertex["metadata"])}
+        return document
+
+    assert match(wants("node", "shm", 2), summary.with_subsystem("io", software())).match
     # One link, and it is only where a link leads.
-    assert not match(wants("node", "nvme"), summary.with_subsystem("io", io(("1", "a")))).match
+    assert not match(wants("node", "nvme"), summary.with_subsystem("io", software(("1", "a")))).match
     # Also as it is stored.
-    assert match(wants("node", "shm", 2), Summary.from_bytes(summary.with_subsystem("io", io()).to_bytes())).match
+    again = Summary.from_bytes(summary.with_subsystem("io", software()).to_bytes())
+    assert match(wants("node", "shm", 2), again).match
 
 
 def test_links_on_resource_sets_go_by_host_name_or_rank() -> None:

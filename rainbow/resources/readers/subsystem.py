@@ -3,7 +3,8 @@
 A subsystem is kept as groups: vertices that are reached from the same set of containment vertices, with their
 metadata as text. A requirement is answered with the set of containment vertices that reach a vertex whose field
 a match algorithm accepts. That is apart from shapes, so clusters that differ only in software still fold equal.
-A document that links to no vertex of the cluster (as compspec writes spack's and the modules') is of all its nodes.
+A document of a user space (its vertices have `attributes`: compspec's of spack and of modules) that links to no vertex
+of the cluster is of all its nodes.
 """
 
 from __future__ import annotations
@@ -130,6 +131,8 @@ class SubsystemRows:
         self.rows: list[dict[str, str]] = []
         self.edges: list[tuple[str, str]] = []
         self.root_type: str | None = None
+        #: Whether it is of a user space: then it commonly has no links.
+        self.nested = False
 
     def vertex(self, key: str, element: object) -> None:
         if not isinstance(element, Mapping):
@@ -143,7 +146,9 @@ class SubsystemRows:
             raise InvalidGraph(f"subsystem vertex {clip(key)}: metadata is {clip(metadata)}")
         row: dict[str, str] = {}
         # User-space subsystems nest their fields one level deeper, beside names that only number the vertices.
-        for part in (metadata, metadata.get("attributes")):
+        more = metadata.get("attributes")
+        self.nested = self.nested or isinstance(more, Mapping)
+        for part in (metadata, more):
             for name, value in part.items() if isinstance(part, Mapping) else ():
                 text = text_value(value)
                 if text is not None and (name in row or len(row) < MAX_FIELDS):
@@ -193,7 +198,8 @@ class SubsystemRows:
                     f"subsystem edge {clip(source)} -> {clip(target)}: the cluster has no vertex {clip(source)}"
                 )
             links[end].append(holder)
-        if not any(links) and not any(map(locate, self.index)):  # with a name of the cluster's, a link was meant
+        # With a name of the cluster's, a link was meant.
+        if self.nested and not any(links) and not any(map(locate, self.index)):
             return Subsystem([(Holders(nodes), self.rows)]), []
         own = [_union(row) for row in links]
         reached = [IdSetPair(who) for who in own]
