@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from fluxrig import make_flux
+from fluxrig import end, make_flux
 from rainbow.jobspec.flux.v1 import FluxJob
 from rainbow.jobspec.request import Demand
 from rainbow_agents.executors.base import Held, SubmissionKey, Work
@@ -25,11 +25,7 @@ class TestFlux(RunningExecutorContract):
     def rig(self, flux_uri: str, flux_bindings: None, tmp_path: Path) -> Iterator[Rig]:
         rig = make_flux(self.name, tmp_path)
         yield rig
-        active = [Held(f.mark, f.handle) for f in rig.executor.recover([]).jobs if f.phase != "ended"]
-        rig.executor.cancel(active, "the test is over")
-        for held in active:
-            rig.wait_for("Ended", held.mark)
-        rig.executor.close()
+        end(rig)
 
     def test_a_missing_folder_is_left_to_flux_where_told_so(self, rig: Rig, tmp_path: Path) -> None:
         other = make_flux(self.name, tmp_path, check_cwd=False)

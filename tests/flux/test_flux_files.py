@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from fluxrig import flux_maker
+from fluxrig import end, flux_maker
 from processes import Site
 from rainbow.client import Client
 from rainbow.models.staging import StagingSettings
@@ -31,11 +31,7 @@ def beside(request: pytest.FixtureRequest, flux_uri: str, flux_bindings: None, t
     maker = flux_maker(request.param, tmp_path / "state", uuid.uuid4().hex[:16])
     rig = Rig(lambda heard: StagingExecutor(maker, heard, settings, tmp_path / "work"))
     yield rig
-    active = [Held(f.mark, f.handle) for f in rig.executor.recover([]).jobs if f.phase != "ended"]
-    rig.executor.cancel(active, "the test is over")
-    for held in active:
-        rig.wait_for("Ended", held.mark)
-    rig.executor.close()
+    end(rig)
 
 
 def started(rig: Rig, tmp_path: Path, work: Work) -> Held:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from rainbow_agents.executors.base import Context, Executor, Listener
+from rainbow_agents.executors.base import Context, Executor, Held, Listener
 from rainbow_agents.executors.testing import Rig
 
 #: Which scheduler the instances load: `simple` (of flux-core), `fluxion` (of flux-sched), or what Flux loads
@@ -27,3 +27,12 @@ def flux_maker(
 
 def make_flux(name: str, folder: Path, owner: str = "0123456789abcdef", **options: Any) -> Rig:
     return Rig(flux_maker(name, folder, owner, **options))
+
+
+def end(rig: Rig) -> None:
+    """Cancel the jobs that are left on the instance, and close the executor."""
+    active = [Held(f.mark, f.handle) for f in rig.executor.recover([]).jobs if f.phase != "ended"]
+    rig.executor.cancel(active, "the test is over")
+    for held in active:
+        rig.wait_for("Ended", held.mark)
+    rig.executor.close()
